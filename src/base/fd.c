@@ -1,0 +1,34 @@
+/* fd.c: file descriptors and memory that end with their scope. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void fd_close(int *fd)
+{
+	if (*fd < 0)
+		return;
+	int saved = errno;
+	close(*fd);
+	errno = saved;
+	*fd = -1;
+}
+
+int fd_set_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return -errno;
+	return 0;
+}
+
+void ptr_free(void *pointer_variable)
+{
+	void *pointer;
+	memcpy(&pointer, pointer_variable, sizeof(pointer));
+	free(pointer);
+}

@@ -1,0 +1,20 @@
+/* fd.h: file descriptors and memory that end with their scope. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef BASE_FD_H
+#define BASE_FD_H
+
+#include <stdbool.h>
+
+/* Closes *fd unless it is negative, and sets it to -1. errno stays. */
+void fd_close(int *fd);
+/* 0 or a negative errno. */
+int fd_set_nonblocking(int fd);
+
+#define CLEANUP_CLOSE __attribute__((cleanup(fd_close)))
+
+/* For `cleanup`: frees what the pointer variable points at. */
+void ptr_free(void *pointer_variable);
+
+#define CLEANUP_FREE __attribute__((cleanup(ptr_free)))
+
+#endif
