@@ -1,0 +1,83 @@
+/* publish.h: peers over librdmacm: listeners, admission, notices, revocation. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PUBLISH_PUBLISH_H
+#define PUBLISH_PUBLISH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "base/event.h"
+#include "base/worker.h"
+#include "verbs/registration.h"
+
+struct publish;
+
+/* One --allow: addresses that start with the first `prefix_len` bits of `address`. */
+struct publish_allow {
+	int family;          /* AF_INET or AF_INET6 */
+	uint8_t address[16]; /* network order; the first 4 bytes for AF_INET */
+	unsigned int prefix_len;
+	bool may_write;
+};
+
+struct publish_config {
+	const struct sockaddr_storage *listen; /* addresses with ports */
+	size_t listen_count;
+	const struct publish_allow *allow; /* first match wins; none at all: the daemon's own addresses, read and write */
+	size_t allow_count;
+	unsigned int keepalive_s;
+	unsigned int revoke_timeout_ms;
+	unsigned int max_peers;
+	uint32_t max_extents; /* a device's catalog */
+	uint64_t max_mr_size; /* 0: none */
+};
+
+/* What publish calls to its right. */
+struct publish_ops {
+	/* What publish_add() added is in the catalog that peers read. */
+	void (*added)(void *data, uint64_t mapping_id);
+	/* Every peer that counts has acknowledged that the mapping is gone, or its queue pair is in error. */
+	void (*withdrawn)(void *data, uint64_t mapping_id);
+};
+
+/* Binds the addresses, opens their devices, makes their catalogs, listens. `destroyer` is a pool of its own for
+ * rdma_destroy_id; all pools' fds are watched by the caller. `config` must outlive it. Peers are admitted at once.
+ * Errors name the address and what to do. */
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *destroyer,
+	const struct publish_ops *ops, void *data, struct publish **ret_publish, struct err *err);
+
+/* The devices that mappings are registered on; constant while publish lives. */
+struct device *const *publish_devices(const struct publish *publish, size_t *ret_count);
+
+/* Room in every catalog for the extents of a mapping of `len` bytes: -EDQUOT (`err` names the device and the flag). */
+int publish_reserve(struct publish *publish, uint64_t len, struct err *err);
+void publish_unreserve(struct publish *publish, uint64_t len);
+/* Puts a registered mapping into every catalog, at the next generation: ops->added tells when. The room reserved for
+ * `len` becomes the mapping's. -EDQUOT where there turned out to be more extents than fit; the room is still reserved. */
+int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, bool writable, uint64_t len,
+	const struct registration *registration, struct err *err);
+/* Takes it out, tells peers, waits for them until the revoke timeout, drops who is late: ops->withdrawn tells when,
+ * never from inside this call. Its room is given back. */
+void publish_withdraw(struct publish *publish, uint64_t mapping_id);
+/* Drops every peer of a device and destroys their queue pairs, since an MR of it could not be deregistered; `done` is
+ * called when they are gone. */
+void publish_drop_peers(struct publish *publish, struct device *device, void (*done)(void *data), void *data);
+
+/* Ends: stops listening, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every queue
+ * pair into error; then `done`. No other op is called any more. */
+void publish_stop(struct publish *publish, void (*done)(void *data), void *data);
+/* After publish_stop(). Frees what can be freed without waiting; the kernel does the rest at exit. */
+void publish_free(struct publish **publish);
+
+/* Counts for logs and status. */
+struct publish_snapshot {
+	size_t peers;      /* admitted */
+	size_t half_open;  /* not admitted yet */
+	uint64_t generation;
+};
+struct publish_snapshot publish_snapshot(const struct publish *publish);
+
+#endif

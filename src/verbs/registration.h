@@ -1,0 +1,61 @@
+/* registration.h: the MRs of one mapping on every device, all or nothing. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef VERBS_REGISTRATION_H
+#define VERBS_REGISTRATION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "verbs/device.h"
+
+/* One MR; its extents cover a mapping without a gap. iova = shm_offset. */
+struct extent {
+	uint64_t shm_offset;
+	uint64_t len;
+	struct ibv_mr *mr;
+};
+
+struct registration {
+	size_t device_count;
+	struct device_extents {
+		struct device *device;
+		struct extent *extents;
+		size_t count;
+	} devices[];
+};
+
+/* What to register: mapped memory and the place of its first byte in the region. */
+struct registration_request {
+	void *addr;
+	uint64_t len;
+	uint64_t shm_offset;
+	bool writable;                /* remote write (and atomics where the device has them), else remote read only */
+	const atomic_bool *cancelled; /* looked at between chunks: -ECANCELED */
+};
+
+/* Faults the pages in and registers on every device, in order; what fails is undone in reverse order. Takes as long as
+ * pinning takes: workers only. `err` says why in words (design: errors for people). */
+int registration_new(struct device *const *devices, size_t device_count, const struct registration_request *request,
+	struct registration **ret_registration, struct err *err);
+/* Deregisters and frees. Where an MR cannot be deregistered: its errno; the rest is done, and a further call tries what
+ * is left again. Blocks: on the thread for deregistration only. */
+int registration_free(struct registration **registration, struct err *err);
+
+/*
+ * The budget of locked memory, which the kernel counts a process and device. Of the loop's thread.
+ */
+
+struct memlock {
+	uint64_t pinned; /* bytes */
+	uint64_t limit;  /* UINT64_MAX: none (CAP_IPC_LOCK, or unlimited) */
+};
+
+void memlock_init(struct memlock *memlock);
+/* Takes len x devices; -ENOMEM with words where the limit does not allow it. */
+int memlock_take(struct memlock *memlock, uint64_t len, size_t device_count, struct err *err);
+void memlock_give_back(struct memlock *memlock, uint64_t len, size_t device_count);
+
+#endif
