@@ -36,11 +36,12 @@ int catalog_root_read(const uint8_t bytes[CATALOG_ROOT_SIZE], uint64_t catalog_s
 
 /* Returns the bytes written, or as mrshare_view_encode(). */
 ssize_t catalog_entry_write(const struct mrshare_entry *entry, void *buf, size_t size);
-/* Returns the bytes of the whole entry, what is unknown at its end included; -EBADMSG where it is none. */
+/* Returns the bytes of the whole entry, what is unknown at its end included; -EBADMSG where it is none. Rights in `access`
+ * that are unknown are left out. */
 ssize_t catalog_entry_read(const void *buf, size_t size, struct mrshare_entry *ret_entry);
 
-/* Reads a whole slot that has `root` as its root. The caller frees the array. -EAGAIN: the CRC is wrong; -EBADMSG;
- * -ENOMEM. */
+/* Reads a whole slot, root->slot_size bytes, that has `root` as its root. The caller frees the array of root->view_count
+ * entries. -EAGAIN: the CRC is wrong; -EBADMSG: the bytes are not that many entries; -ENOMEM. */
 int catalog_slot_read(const void *slot, const struct catalog_root *root, struct mrshare_entry **ret_entries);
 
 #endif

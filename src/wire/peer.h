@@ -79,7 +79,8 @@ struct peer_ack {
 	uint64_t generation;
 };
 
-/* Private data arrives zero-padded, sometimes not at all (`data` NULL, size 0). -EBADMSG where it is none. */
+/* Private data arrives zero-padded, sometimes not at all (`data` NULL, size 0). -EBADMSG where it is none: too short,
+ * another magic, version_min above version_max, a keep-alive of 0, a text longer than the data. Unknown flags are kept. */
 void peer_request_write(const struct peer_request *request, uint8_t ret_bytes[PEER_REQUEST_SIZE]);
 int peer_request_read(const void *data, size_t size, struct peer_request *ret_request);
 void peer_accept_write(const struct peer_accept *accept, uint8_t ret_bytes[PEER_ACCEPT_SIZE]);
@@ -104,9 +105,11 @@ struct peer_frame {
 const char *peer_frame_type_name(enum peer_frame_type type);
 uint64_t peer_frame_type_hash(enum peer_frame_type type);
 
-/* Returns the bytes written, never more than PEER_FRAME_SIZE_MAX; -EINVAL where a view cannot be encoded. */
+/* Returns the bytes written, never more than PEER_FRAME_SIZE_MAX; -EINVAL where a view or a withdrawn count cannot be
+ * encoded. */
 ssize_t peer_frame_write(const struct peer_frame *frame, uint8_t ret_bytes[PEER_FRAME_SIZE_MAX]);
-/* -EPROTONOSUPPORT: unknown type; -EBADMSG: short, or a field out of bounds. What follows a frame is ignored. */
+/* -EPROTONOSUPPORT: unknown type; -EBADMSG: short, or a field out of bounds. What follows a frame is ignored, and so are
+ * rights in `granted` that are unknown. */
 int peer_frame_read(const void *bytes, size_t size, struct peer_frame *ret_frame);
 
 #endif
