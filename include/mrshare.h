@@ -55,7 +55,8 @@ int mrshare_mmap_read_suffix(const void *buf, size_t size, struct mrshare_mmap *
 int mrshare_mmap_write(const struct mrshare_mmap *mmap, void *buf, size_t size);
 int mrshare_mmap_write_prefix(const struct mrshare_mmap *mmap, void *buf, size_t size);
 int mrshare_mmap_write_suffix(const struct mrshare_mmap *mmap, void *buf, size_t size);
-/* Message syntax only: known flags, neither fd_offset + len nor shm_offset + len overflows. A daemon checks much more. */
+/* Message syntax only: len is not 0, neither fd_offset + len nor shm_offset + len overflows, no unknown flag. A daemon
+ * checks much more. */
 bool mrshare_mmap_is_valid(const struct mrshare_mmap *mmap);
 
 /*
@@ -91,9 +92,11 @@ ssize_t mrshare_view_encode(const struct mrshare_view *view, void *buf, size_t s
 /* Returns the bytes read, which may be fewer than `size`; -EMSGSIZE where more bytes are needed, -EBADMSG where the bytes
  * are no view (name too long, no UTF-8, or with a NUL inside). */
 ssize_t mrshare_view_decode(const void *buf, size_t size, struct mrshare_view *ret_view);
-/* JSON: an object with the keys rkey, addr, size, device_name. The caller frees the text with free(). */
+/* JSON: an object with the keys rkey, addr, size, device_name. The caller frees the text with free(). -EINVAL as
+ * mrshare_view_encode(). */
 int mrshare_view_to_json(const struct mrshare_view *view, char **ret_json);
-/* -EBADMSG where the text is no such object (a key missing, twice, out of range, of another type). */
+/* -EBADMSG where the text is no such object (a key missing, twice, out of range, of another type). Other keys are
+ * ignored. */
 int mrshare_view_from_json(const char *json, struct mrshare_view *ret_view);
 
 /*
