@@ -28,14 +28,15 @@ struct publish_config {
 	size_t listen_count;
 	const struct publish_allow *allow; /* first match wins; none at all: the daemon's own addresses, read and write */
 	size_t allow_count;
-	unsigned int keepalive_s;
+	unsigned int keepalive_s; /* 1 or more, and fits 16 bits */
 	unsigned int revoke_timeout_ms;
 	unsigned int max_peers;
 	uint32_t max_extents; /* a device's catalog */
 	uint64_t max_mr_size; /* 0: none */
+	struct memlock *memlock; /* catalogs and frames are taken from it; NULL: not counted */
 };
 
-/* What publish calls to its right. */
+/* What publish calls to its right; never from inside a call into publish. */
 struct publish_ops {
 	/* What publish_add() added is in the catalog that peers read. */
 	void (*added)(void *data, uint64_t mapping_id);
@@ -63,13 +64,15 @@ int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, boo
  * never from inside this call. Its room is given back. */
 void publish_withdraw(struct publish *publish, uint64_t mapping_id);
 /* Drops every peer of a device and destroys their queue pairs, since an MR of it could not be deregistered; `done` is
- * called when they are gone. */
+ * called when they are gone, never from inside this call. Until then the device takes no new peer. */
 void publish_drop_peers(struct publish *publish, struct device *device, void (*done)(void *data), void *data);
 
-/* Ends: stops listening, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every queue
- * pair into error; then `done`. No other op is called any more. */
+/* Ends: rejects new peers, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every queue
+ * pair into error, gives their destruction 200 ms; then `done`, never from inside this call. No other op is called any
+ * more. */
 void publish_stop(struct publish *publish, void (*done)(void *data), void *data);
-/* After publish_stop(). Frees what can be freed without waiting; the kernel does the rest at exit. */
+/* After publish_stop(), or when no peer has been served yet. Where a peer's end hangs, all that it needs is left to the
+ * kernel at exit. */
 void publish_free(struct publish **publish);
 
 /* Counts for logs and status. */

@@ -3,6 +3,7 @@
 #ifndef VERBS_DEVICE_H
 #define VERBS_DEVICE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ struct device {
 	uint64_t extent_max;         /* bytes of the longest extent */
 	bool has_atomics;
 	bool enforces_access_flags;  /* whether rights of a queue pair hold (not so on irdma) */
+	atomic_bool gone;            /* removed: its calls fail with EIO, and the kernel has let go of all that was on it */
 };
 
 /* `max_mr_size` as the flag says (0: none). `context` stays rdma_cm's. */
