@@ -1,0 +1,90 @@
+/* cli.h: what the subcommands share. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mrshare.h"
+
+/* Exit codes, as mrshare(1) lists them. Beside these `mrshare map` ends with the code of its command. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* One option: its line of --help, and what it does to the settings of its subcommand. */
+struct cli_option {
+	const char *name;
+	const char *argument; /* its name in --help; NULL: a switch */
+	const char *help;
+	/* Parses `value` into the field; returns NULL, or what is wanted instead. A switch gets a NULL value. */
+	const char *(*parse)(const char *value, void *field);
+	size_t offset; /* of the field in the settings */
+};
+
+struct cli_command {
+	const char *name;
+	const char *synopsis; /* behind the name */
+	const char *summary;  /* one line */
+	const struct cli_option *options;
+	size_t option_count;
+	bool takes_program; /* "-- COMMAND [ARG...]" at the end */
+	int (*run)(const struct cli_command *command, int argc, char **argv);
+};
+
+extern const struct cli_command cli_list, cli_map, cli_read, cli_write;
+
+/* What stands behind the options. */
+struct cli_arguments {
+	int count;
+	char **values;
+	char **program; /* ends with NULL; NULL: there is none */
+};
+
+/* options.c: parses into `settings`. 0; or -1 with `*ret_exit` as the exit code: the usage error was said, or the help.
+ */
+int options_parse(const struct cli_command *command, int argc, char **argv, void *settings,
+	struct cli_arguments *ret_arguments, int *ret_exit);
+void options_help(const struct cli_command *command);
+const char *option_text(const char *value, void *field);    /* const char * */
+const char *option_switch(const char *value, void *field);  /* bool */
+const char *option_size(const char *value, void *field);    /* struct optional_size */
+const char *option_shmid(const char *value, void *field);   /* struct optional_size */
+const char *option_seconds(const char *value, void *field); /* unsigned int */
+
+struct optional_size {
+	bool given;
+	uint64_t value;
+};
+
+/* common.c */
+/* "mrshare: ..." on standard error; returns CLI_FAILED. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* "mrshare NAME: ...", and where the help is; returns CLI_USAGE. */
+int cli_usage(const struct cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The settings of all who connect to a daemon, and their options. */
+struct peer_settings {
+	const char *source;
+	unsigned int timeout_s;
+};
+enum { PEER_OPTION_COUNT = 2 };
+extern const struct cli_option peer_options[PEER_OPTION_COUNT];
+
+/* CLI_OK, or the failure was said. */
+int cli_connect(const char *address, const struct peer_settings *settings, bool write, struct mrshare **ret_conn);
+/* SHMID:OFFSET. Whether it is one. */
+bool position_parse(const char *text, uint8_t *ret_shmid, uint64_t *ret_offset);
+
+enum { TRANSFER_PIECE = 4 << 20 }; /* with what the library needs below the usual 8 MiB of locked memory */
+
+/* Memory for `size` bytes at a time, up to TRANSFER_PIECE, registered with the connection's device. */
+struct transfer_buffer {
+	void *memory;
+	size_t size;
+	struct mrshare_buffer *registration;
+};
+int transfer_buffer_open(struct mrshare *conn, uint64_t size, struct transfer_buffer *ret_buffer);
+void transfer_buffer_close(struct transfer_buffer *buffer);
+
+#endif

@@ -1,0 +1,49 @@
+/* main.c: the `mrshare` command: finds the subcommand. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_read, &cli_write };
+
+enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]) };
+
+static int help(void)
+{
+	puts("Usage: mrshare COMMAND [OPTION]... [ARGUMENT]...\nShare memory through an mrshared daemon, or reach what "
+	     "one shares.\n");
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		printf("  %-8s %s\n", commands[i]->name, commands[i]->summary);
+	puts("\n  mrshare COMMAND --help    the options of a command\n  mrshare --version         the version");
+	return CLI_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+	if (argc < 2) {
+		fputs("mrshare: a command is wanted: map, list, read or write (see: mrshare --help)\n", stderr);
+		return CLI_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return help();
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("mrshare %s\n", mrshare_version());
+		return CLI_OK;
+	}
+	for (size_t i = 0; i < COMMAND_COUNT; i++) {
+		if (strcmp(argv[1], commands[i]->name) == 0)
+			return commands[i]->run(commands[i], argc - 1, argv + 1);
+	}
+	fprintf(stderr, "mrshare: '%s' is no command: map, list, read and write are (see: mrshare --help)\n", argv[1]);
+	return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int status = dispatch(argc, argv);
+	if (fflush(stdout) != 0 && status == CLI_OK)
+		status = cli_fail("standard output: %s", strerror(errno));
+	return status;
+}
