@@ -1,0 +1,68 @@
+# The main job in plain words: memory of one process, read and written by another over real verbs.
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck source=tests/vm/lib.sh
+. /mrshare/tests/vm/lib.sh
+
+step() { printf '\n%s\n' "$*"; }
+show() { sed 's/^/    /' "$@"; }
+
+cat >"$scratch/provider.py" <<'END'
+import mmap, os, time
+memory = mmap.mmap(int(os.environ["MRSHARE_FD"]), 0)
+text = b"Hello from the memory of process %d" % os.getpid()
+memory[: len(text)] = text
+print(text.decode(), flush=True)
+while not memory[4096]:
+    time.sleep(0.05)
+print(memory[4096:].split(b"\0")[0].decode(), flush=True)
+while not os.path.exists("leave"):
+    time.sleep(0.05)
+END
+
+has_lines() { (($(wc -l <"$2") >= $1)); }
+views() { mrshare list "$addr0" >"$scratch/views" && grep -q rxe0 "$scratch/views"; }
+no_views() { mrshare list "$addr0" >"$scratch/views" && ! grep -q rxe0 "$scratch/views"; }
+
+step "1. A daemon owns the RDMA device rxe0 ($addr0) and offers a shared memory region of 64 MiB."
+start_daemon --shmem 0:64M --rdma-listen "$addr0"
+pass "mrshared runs as process $daemon_pid with $(mr_count "$daemon_pid") registered memory regions"
+registered=$(mr_count "$daemon_pid")
+no_views
+check "it publishes no views yet" no_views
+
+step "2. A provider maps 16 MiB of its own memory, a memfd, into region 0 and writes a line into it."
+mrshare map --socket "$provider_socket" --shmid 0 --shm-offset 0 --memfd 16M \
+    -- python3 "$scratch/provider.py" >"$scratch/provider" &
+provider=$!
+clean_up stop "$provider"
+check "the provider has written its line" wait_for 10 has_lines 1 "$scratch/provider"
+text=$(head -n 1 "$scratch/provider")
+equal "the daemon has registered the memory with the device" $((registered + 1)) "$(mr_count "$daemon_pid")"
+check "the views that peers need to reach it are published:" views
+show "$scratch/views"
+
+step "3. A peer at the other end of the wire reads the line: one-sided, no copy, the provider takes no part."
+read_text=$(mrshare read "$addr0" 0:0 ${#text})
+equal "the peer read ${#text} bytes: \"$read_text\"" "$text" "$read_text"
+began=$(date +%s%N)
+mrshare read "$addr0" 0:0 16M >"$scratch/copy"
+took=$((($(date +%s%N) - began) / 1000000))
+equal "it read all 16 MiB in $took ms" $((16 << 20)) "$(stat -c %s "$scratch/copy")"
+
+step "4. The peer writes a line 4096 bytes further on."
+answer="Hello from a peer, written at $(date +%T)"
+check "${#answer} bytes were written" mrshare write "$addr0" 0:4096 <<<"$answer"
+check "the provider noticed a change in its memory" wait_for 10 has_lines 2 "$scratch/provider"
+seen=$(sed -n 2p "$scratch/provider")
+equal "the provider sees: \"$seen\"" "$answer" "$seen"
+
+step "5. The provider ends, and with it its memory."
+touch "$scratch/leave"
+status=0
+wait "$provider" || status=$?
+equal "the provider left with exit status $status" 0 "$status"
+check "the views are gone" wait_for 5 no_views
+equal "the memory is no longer registered" "$registered" "$(mr_count "$daemon_pid")"
+refused "a peer that asks for it is refused" mrshare read "$addr0" 0:0 16
+
+echo
