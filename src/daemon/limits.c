@@ -1,0 +1,59 @@
+/* limits.c: what the system must allow for the flags to hold. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "daemon/limits.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "vhost/provider.h"
+
+enum {
+	FILES_OWN = 128, /* log, loop, devices, sockets and the like */
+	MAPS_OWN = 1024, /* libraries, threads' stacks, allocations */
+};
+
+static int check_files(const struct options *options, struct err *err)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return err_set(err, -errno, "getrlimit: %s", strerror(errno));
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return err_set(err, -errno, "setrlimit: %s", strerror(errno));
+
+	uint64_t needed = options->max_providers * PROVIDER_FDS_MAX + options->max_mappings + FILES_OWN;
+	if (limit.rlim_max >= needed)
+		return 0;
+	return err_set(err, -ERANGE, "--max-providers %" PRIu64 " and --max-mappings %" PRIu64 " need %" PRIu64
+				     " open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the "
+				     "flags",
+		options->max_providers, options->max_mappings, needed, (uint64_t)limit.rlim_max);
+}
+
+static int check_maps(const struct options *options, struct err *err)
+{
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+	uint64_t limit = UINT64_MAX;
+	if (file) {
+		if (fscanf(file, "%" SCNu64, &limit) != 1)
+			limit = UINT64_MAX;
+		fclose(file);
+	}
+
+	/* A mapping splits the reservation around it. */
+	uint64_t needed = 2 * options->max_mappings + MAPS_OWN;
+	if (limit >= needed)
+		return 0;
+	return err_set(err, -ERANGE, "--max-mappings %" PRIu64 " needs vm.max_map_count = %" PRIu64 ", it is %" PRIu64
+				     ": raise it (sysctl vm.max_map_count=%" PRIu64 "), or lower the flag",
+		options->max_mappings, needed, limit, needed);
+}
+
+int limits_check(const struct options *options, struct err *err)
+{
+	int r = check_files(options, err);
+	return r < 0 ? r : check_maps(options, err);
+}

@@ -1,0 +1,62 @@
+/* options.h: the flags of mrshared. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef DAEMON_OPTIONS_H
+#define DAEMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/address.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "publish/publish.h"
+
+struct options_shmem {
+	uint8_t shmid;
+	uint64_t size;
+};
+
+struct options_map {
+	uint8_t shmid;
+	char *path;
+	uint64_t offset, shm_offset;
+	uint64_t len; /* 0: to the end of the file */
+	bool read_only;
+};
+
+struct options {
+	const char *provider_socket;
+	mode_t socket_mode;
+	gid_t socket_group; /* -1: ours */
+
+	struct options_shmem *shmem;
+	size_t shmem_count;
+	struct options_map *maps;
+	size_t map_count;
+
+	bool no_rdma;
+	struct host_port *listen;
+	size_t listen_count;
+	struct publish_allow *allow;
+	size_t allow_count;
+	uint32_t revoke_timeout_ms, keepalive_s;
+
+	uint64_t max_mappings, max_mappings_each;
+	uint64_t max_bytes, max_bytes_each;
+	uint64_t max_extents, max_peers, max_providers;
+	uint64_t max_mr_size; /* 0: none */
+	bool refuse_unsealed, any_filesystem;
+
+	enum log_level log_level;
+	bool help, version;
+};
+
+/* Parses the command line, opening nothing. `err` is one line that says which flag is wrong and what is allowed. Strings
+ * stay argv's. */
+int options_parse(int argc, char **argv, struct options *ret_options, struct err *err);
+/* The text of --help. */
+void options_help(void);
+
+#endif

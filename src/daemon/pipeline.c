@@ -1,0 +1,601 @@
+/* pipeline.c: wires the stages together and holds the life of a mapping. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a mapping
+ * goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING, DEREGISTERING,
+ * CLEARING), publish (PUBLISHING, WITHDRAWING, DROPPING), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what
+ * fails, or whose provider goes away, is undone by the same steps that remove a live mapping, entered where it stands.
+ */
+#include "daemon/pipeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/worker.h"
+#include "verbs/registration.h"
+
+enum {
+	WORKERS_SPARE = 8,                 /* beside one a provider */
+	WORKERS_BIG = 2,                   /* that pin much memory at a time */
+	BIG_BYTES = 16 << 20,
+};
+
+enum life_state {
+	LIFE_CHECKING,      /* the file is looked at and mapped -> REGISTERING, LIVE (no RDMA), CLEARING (failed) */
+	LIFE_REGISTERING,   /* -> PUBLISHING, DEREGISTERING (cancelled), CLEARING (failed) */
+	LIFE_PUBLISHING,    /* -> LIVE, WITHDRAWING (cancelled) */
+	LIFE_LIVE,          /* -> WITHDRAWING, CLEARING (no RDMA) */
+	LIFE_WITHDRAWING,   /* -> DEREGISTERING */
+	LIFE_DEREGISTERING, /* -> CLEARING, DROPPING (failed), STUCK (failed again) */
+	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
+	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
+	LIFE_CLEARING,      /* unmapped and closed, then gone */
+};
+
+struct life {
+	struct pipeline *pipeline;
+	struct life *next, **link; /* the pipeline's list */
+	struct mapping mapping;
+	enum life_state state;
+	char name[96];              /* whose it is, for logs */
+	struct provider *requester; /* whose map or unmap request runs; NULL: none */
+	struct err err;             /* why it failed; code 0: it did not */
+	struct err undo_err;        /* why the last step of removing it failed */
+
+	int fd;
+	bool placed;          /* mapped over the reservation */
+	bool unsealed;
+	bool reserved;        /* has room in the catalogs, but no entries */
+	bool pinned;          /* has its share of the memlock budget */
+	atomic_bool cancelled;
+	struct registration *registration;
+	size_t devices_dropping;
+	bool dropped; /* DROPPING was tried */
+	struct job job;
+};
+
+struct pipeline {
+	struct event_loop *loop;
+	const struct pipeline_config *config;
+	struct regions *regions;
+	struct worker_pool *workers, *deregisterer, *destroyer;
+	struct publish *publish; /* NULL: --no-rdma */
+	struct publish_config publish_config;
+	struct providers *providers;
+	struct memlock memlock;
+	struct life *lives;
+
+	size_t static_pending;
+	pipeline_started_fn *started;
+	void *started_data;
+};
+
+static void life_clear(struct life *life);
+static void life_deregister(struct life *life);
+static void life_register(struct life *life);
+static void life_withdraw(struct life *life);
+
+static struct life *of_job(struct job *job)
+{
+	return (struct life *)((char *)job - offsetof(struct life, job));
+}
+
+static struct life *of_mapping(struct mapping *mapping)
+{
+	return (struct life *)((char *)mapping - offsetof(struct life, mapping));
+}
+
+static struct life *find_life(struct pipeline *pipeline, uint64_t mapping_id)
+{
+	struct life *life = pipeline->lives;
+	while (life && life->mapping.id != mapping_id)
+		life = life->next;
+	return life;
+}
+
+static void submit(struct life *life, struct worker_pool *pool, enum life_state state, void (*run)(struct job *),
+	void (*done)(struct job *), bool big)
+{
+	life->state = state;
+	life->job = (struct job){ .run = run, .done = done, .big = big };
+	worker_pool_submit(pool, &life->job);
+}
+
+static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_count)
+{
+	*ret_count = 0;
+	return pipeline->publish ? publish_devices(pipeline->publish, ret_count) : NULL;
+}
+
+/*
+ * Beginning and end.
+ */
+
+/* Takes the range and all else that is known at once. `fd` becomes the life's when this succeeds. */
+static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner, const char *name,
+	struct life **ret_life, struct err *err)
+{
+	struct life *life = calloc(1, sizeof(*life));
+	if (!life)
+		return err_set(err, -ENOMEM, "out of memory");
+	life->pipeline = pipeline;
+	snprintf(life->name, sizeof(life->name), "%s", name);
+
+	int r = regions_claim(pipeline->regions, mmap, owner, &life->mapping, err);
+	if (r < 0)
+		goto fail;
+	if (pipeline->publish) {
+		r = publish_reserve(pipeline->publish, mmap->len, err);
+		if (r < 0)
+			goto fail_release;
+		life->reserved = true;
+	}
+	r = admission_check_fd(fd, life->mapping.writable, err);
+	if (r < 0)
+		goto fail_unreserve;
+
+	life->fd = fd;
+	life->next = pipeline->lives;
+	life->link = &pipeline->lives;
+	if (life->next)
+		life->next->link = &life->next;
+	pipeline->lives = life;
+	*ret_life = life;
+	return 0;
+
+fail_unreserve:
+	if (life->reserved)
+		publish_unreserve(pipeline->publish, mmap->len);
+fail_release:
+	regions_release(pipeline->regions, &life->mapping);
+fail:
+	free(life);
+	return r;
+}
+
+/* A static mapping stands, or failed: the daemon has started when all stand. */
+static void static_ended(struct pipeline *pipeline, const struct life *life)
+{
+	pipeline->static_pending--;
+	if (!pipeline->started || (life->err.code == 0 && pipeline->static_pending))
+		return;
+	pipeline_started_fn *started = pipeline->started;
+	pipeline->started = NULL;
+	struct err err = life->err;
+	if (err.code)
+		err_prefix(&err, "%s", life->name);
+	started(pipeline->started_data, err.code, &err);
+}
+
+/* Answers the running request, or counts the static mapping, once. */
+static void life_answer(struct life *life)
+{
+	struct provider *requester = life->requester;
+	life->requester = NULL;
+	if (requester)
+		provider_answer(requester, life->err.code, &life->err);
+	else if (life->mapping.owner == 0)
+		static_ended(life->pipeline, life);
+}
+
+static void life_free(struct life *life)
+{
+	*life->link = life->next;
+	if (life->next)
+		life->next->link = life->link;
+	free(life);
+}
+
+/* What failed is undone from where it stands. Its error is the first one. */
+static void life_fail(struct life *life, const struct err *err)
+{
+	if (!life->err.code)
+		life->err = *err;
+	if (life->registration)
+		life_deregister(life);
+	else
+		life_clear(life);
+}
+
+/* True where the provider went away meanwhile: then undoing has begun. */
+static bool fail_if_cancelled(struct life *life)
+{
+	if (!atomic_load(&life->cancelled))
+		return false;
+	struct err err;
+	err_set(&err, -ECANCELED, "the provider has gone");
+	life_fail(life, &err);
+	return true;
+}
+
+/*
+ * Adding: checked, mapped, registered, published.
+ */
+
+static void life_is_live(struct life *life)
+{
+	char devices[160] = "";
+	size_t used = 0;
+	for (size_t i = 0; life->registration && i < life->registration->device_count; i++) {
+		const struct device_extents *extents = &life->registration->devices[i];
+		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
+			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
+		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
+	}
+
+	const struct mapping *mapping = &life->mapping;
+	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life->name, mapping_format(mapping).text,
+		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
+	if (life->unsealed)
+		log_warning("%s: the file of mapping %" PRIu64 " can be truncated, which kills every QEMU that maps it and "
+			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
+			life->name, mapping->id);
+	life->state = LIFE_LIVE;
+	life_answer(life);
+}
+
+static void check_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	const struct mapping *mapping = &life->mapping;
+	struct admission_request request = {
+		.shm_offset = mapping->shm_offset,
+		.fd_offset = mapping->fd_offset,
+		.len = mapping->len,
+		.writable = mapping->writable,
+	};
+	struct admission_result result;
+	if (admission_check_file(life->fd, &request, &life->pipeline->config->rules, &result, &life->err) < 0)
+		return;
+	life->unsealed = result.unsealed;
+	int r = mapping_place(mapping, life->fd, result.prot);
+	if (r < 0)
+		err_set(&life->err, r, "mmap of %s: %s", size_format(mapping->len).text, strerror(-r));
+	else
+		life->placed = true;
+}
+
+static void check_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (life->err.code)
+		life_fail(life, &life->err);
+	else if (!fail_if_cancelled(life)) {
+		size_t device_count;
+		devices_of(life->pipeline, &device_count);
+		if (device_count)
+			life_register(life);
+		else
+			life_is_live(life);
+	}
+}
+
+static void register_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct registration_request request = {
+		.addr = life->mapping.addr,
+		.len = life->mapping.len,
+		.shm_offset = life->mapping.shm_offset,
+		.writable = life->mapping.writable,
+		.cancelled = &life->cancelled,
+	};
+	size_t device_count;
+	struct device *const *devices = devices_of(life->pipeline, &device_count);
+	registration_new(devices, device_count, &request, &life->registration, &life->err);
+}
+
+static void register_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	const struct mapping *mapping = &life->mapping;
+	if (life->err.code) {
+		life_fail(life, &life->err);
+		return;
+	}
+	if (fail_if_cancelled(life))
+		return;
+
+	struct err err;
+	life->state = LIFE_PUBLISHING;
+	if (publish_add(life->pipeline->publish, mapping->id, mapping->shmid, mapping->writable, mapping->len,
+		    life->registration, &err) < 0)
+		life_fail(life, &err);
+	else
+		life->reserved = false;
+}
+
+static void life_register(struct life *life)
+{
+	struct pipeline *pipeline = life->pipeline;
+	size_t device_count;
+	devices_of(pipeline, &device_count);
+	struct err err;
+	if (memlock_take(&pipeline->memlock, life->mapping.len, device_count, &err) < 0) {
+		life_fail(life, &err);
+		return;
+	}
+	life->pinned = true;
+	submit(life, pipeline->workers, LIFE_REGISTERING, register_run, register_done, life->mapping.len > BIG_BYTES);
+}
+
+static void on_added(void *data, uint64_t mapping_id)
+{
+	struct life *life = find_life(data, mapping_id);
+	if (!atomic_load(&life->cancelled)) {
+		life_is_live(life);
+		return;
+	}
+	err_set(&life->err, -ECANCELED, "the provider has gone");
+	life_withdraw(life);
+}
+
+/*
+ * Removing: withdrawn, deregistered, unmapped and closed.
+ */
+
+static void life_withdraw(struct life *life)
+{
+	life->state = LIFE_WITHDRAWING;
+	publish_withdraw(life->pipeline->publish, life->mapping.id);
+}
+
+static void on_withdrawn(void *data, uint64_t mapping_id)
+{
+	life_deregister(find_life(data, mapping_id));
+}
+
+static void deregister_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	life->undo_err.code = 0;
+	registration_free(&life->registration, &life->undo_err);
+}
+
+static void on_peers_dropped(void *data)
+{
+	struct life *life = data;
+	if (--life->devices_dropping == 0)
+		life_deregister(life);
+}
+
+/* The one thing that can hold a device back is its peers: they go, then it is tried once more. */
+static void life_drop_peers(struct life *life)
+{
+	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life->name,
+		mapping_format(&life->mapping).text, life->undo_err.text);
+	life->state = LIFE_DROPPING;
+	life->dropped = true;
+	struct registration *registration = life->registration;
+	life->devices_dropping = registration->device_count;
+	for (size_t i = 0; i < registration->device_count; i++)
+		publish_drop_peers(life->pipeline->publish, registration->devices[i].device, on_peers_dropped, life);
+}
+
+/* What could not be removed stays until the daemon ends. */
+static void life_is_stuck(struct life *life)
+{
+	log_error("%s: %s: %s; its range stays taken until mrshared ends", life->name,
+		mapping_format(&life->mapping).text, life->undo_err.text);
+	life->state = LIFE_STUCK;
+	life->err = life->undo_err;
+	life_answer(life);
+}
+
+static void deregister_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (!life->registration)
+		life_clear(life);
+	else if (!life->dropped)
+		life_drop_peers(life);
+	else
+		life_is_stuck(life);
+}
+
+static void life_deregister(struct life *life)
+{
+	submit(life, life->pipeline->deregisterer, LIFE_DEREGISTERING, deregister_run, deregister_done, false);
+}
+
+static void clear_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (life->placed) {
+		int r = mapping_clear(&life->mapping);
+		if (r < 0) {
+			err_set(&life->undo_err, r, "cannot unmap: %s", strerror(-r));
+			return;
+		}
+		life->placed = false;
+	}
+	fd_close(&life->fd);
+}
+
+static void clear_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct pipeline *pipeline = life->pipeline;
+	const struct mapping *mapping = &life->mapping;
+	size_t device_count;
+	devices_of(pipeline, &device_count);
+
+	if (life->pinned)
+		memlock_give_back(&pipeline->memlock, mapping->len, device_count);
+	if (life->reserved)
+		publish_unreserve(pipeline->publish, mapping->len);
+	life->pinned = life->reserved = false;
+	if (life->placed) {
+		life_is_stuck(life);
+		return;
+	}
+	regions_release(pipeline->regions, mapping);
+	if (life->err.code == 0)
+		log_info("%s: unmapped %s, mapping %" PRIu64, life->name, mapping_format(mapping).text, mapping->id);
+	life_answer(life);
+	life_free(life);
+}
+
+static void life_clear(struct life *life)
+{
+	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
+}
+
+static void life_remove(struct life *life)
+{
+	if (life->registration)
+		life_withdraw(life);
+	else
+		life_clear(life);
+}
+
+/*
+ * What providers ask.
+ */
+
+static int on_map(void *data, struct provider *provider, const struct mrshare_mmap *mmap, int fd, struct err *err)
+{
+	struct pipeline *pipeline = data;
+	struct life *life;
+	int r = life_new(pipeline, mmap, fd, provider_id(provider), provider_name(provider), &life, err);
+	if (r < 0)
+		return r;
+	life->requester = provider;
+	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
+	return 0;
+}
+
+static int on_unmap(void *data, struct provider *provider, const struct mrshare_mmap *mmap, struct err *err)
+{
+	struct pipeline *pipeline = data;
+	struct mapping *mapping;
+	int r = regions_find(pipeline->regions, mmap, provider_id(provider), &mapping, err);
+	if (r < 0)
+		return r;
+
+	struct life *life = of_mapping(mapping);
+	if (life->state != LIFE_LIVE)
+		return err_set(err, -EBUSY, "%s could not be removed before: %s", mapping_format(mapping).text,
+			life->err.text);
+	life->requester = provider;
+	life_remove(life);
+	return 0;
+}
+
+static void on_gone(void *data, struct provider *provider)
+{
+	struct pipeline *pipeline = data;
+	for (struct life *life = pipeline->lives; life; life = life->next) {
+		if (life->mapping.owner != provider_id(provider))
+			continue;
+		if (life->state == LIFE_LIVE)
+			life_remove(life);
+		else
+			atomic_store(&life->cancelled, true);
+	}
+}
+
+static const struct provider_ops provider_ops = { .map = on_map, .unmap = on_unmap, .gone = on_gone };
+static const struct publish_ops publish_ops = { .added = on_added, .withdrawn = on_withdrawn };
+
+/*
+ * The daemon's calls.
+ */
+
+static void on_results(void *data, unsigned int events)
+{
+	worker_pool_collect(data);
+}
+
+static int pool_new(struct pipeline *pipeline, const char *name, unsigned int max_threads, unsigned int max_big,
+	struct worker_pool **ret_pool, struct err *err)
+{
+	struct worker_pool *pool;
+	int r = worker_pool_new(name, max_threads, max_big, &pool);
+	if (r < 0)
+		return err_set(err, r, "cannot start a worker thread: %s", strerror(-r));
+	struct event_source *results = event_io_new(pipeline->loop, worker_pool_fd(pool), on_results, pool);
+	if (!results)
+		return err_set(err, -ENOMEM, "out of memory");
+	event_io_set(results, EVENT_READ);
+	*ret_pool = pool;
+	return 0;
+}
+
+int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline,
+	struct err *err)
+{
+	struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
+	if (!pipeline)
+		return err_set(err, -ENOMEM, "out of memory");
+	*ret_pipeline = pipeline;
+	pipeline->loop = loop;
+	pipeline->config = config;
+	memlock_init(&pipeline->memlock);
+	int r = regions_new(&config->limits, &pipeline->regions);
+	if (r < 0)
+		return err_set(err, r, "out of memory");
+	r = pool_new(pipeline, "worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG, &pipeline->workers, err);
+	if (r < 0 || !config->publish)
+		return r;
+	r = pool_new(pipeline, "deregister", 1, 1, &pipeline->deregisterer, err);
+	if (r == 0)
+		r = pool_new(pipeline, "destroy", 1, 1, &pipeline->destroyer, err);
+	if (r < 0)
+		return r;
+	pipeline->publish_config = *config->publish;
+	pipeline->publish_config.memlock = &pipeline->memlock;
+	return publish_new(loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
+}
+
+int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)
+{
+	return regions_add(pipeline->regions, shmid, size, err);
+}
+
+int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
+	struct err *err)
+{
+	struct life *life;
+	int r = life_new(pipeline, mmap, fd, 0, name, &life, err);
+	if (r < 0)
+		return r;
+	pipeline->static_pending++;
+	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
+	return 0;
+}
+
+int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
+	void *data, struct err *err)
+{
+	if (providers) {
+		int r = providers_new(pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline,
+			&pipeline->providers, err);
+		if (r < 0)
+			return r;
+	}
+	if (pipeline->static_pending == 0) {
+		started(data, 0, NULL);
+	} else {
+		pipeline->started = started;
+		pipeline->started_data = data;
+	}
+	return 0;
+}
+
+void pipeline_stop(struct pipeline *pipeline, void (*done)(void *data), void *data)
+{
+	if (pipeline->providers)
+		providers_stop(pipeline->providers);
+	if (pipeline->publish)
+		publish_stop(pipeline->publish, done, data);
+	else
+		done(data);
+}
