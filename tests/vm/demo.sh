@@ -20,8 +20,8 @@ while not os.path.exists("leave"):
 END
 
 has_lines() { (($(wc -l <"$2") >= $1)); }
-views() { mrshare list "$addr0" >"$scratch/views" && grep -q rxe0 "$scratch/views"; }
-no_views() { mrshare list "$addr0" >"$scratch/views" && ! grep -q rxe0 "$scratch/views"; }
+views() { mrshare list --source "$addr1" "$addr0" >"$scratch/views" && grep -q rxe0 "$scratch/views"; }
+no_views() { mrshare list --source "$addr1" "$addr0" >"$scratch/views" && ! grep -q rxe0 "$scratch/views"; }
 
 step "1. A daemon owns the RDMA device rxe0 ($addr0) and offers a shared memory region of 64 MiB."
 start_daemon --shmem 0:64M --rdma-listen "$addr0"
@@ -42,16 +42,16 @@ check "the views that peers need to reach it are published:" views
 show "$scratch/views"
 
 step "3. A peer at the other end of the wire reads the line: one-sided, no copy, the provider takes no part."
-read_text=$(mrshare read "$addr0" 0:0 ${#text})
+read_text=$(mrshare read --source "$addr1" "$addr0" 0:0 ${#text})
 equal "the peer read ${#text} bytes: \"$read_text\"" "$text" "$read_text"
 began=$(date +%s%N)
-mrshare read "$addr0" 0:0 16M >"$scratch/copy"
+mrshare read --source "$addr1" "$addr0" 0:0 16M >"$scratch/copy"
 took=$((($(date +%s%N) - began) / 1000000))
 equal "it read all 16 MiB in $took ms" $((16 << 20)) "$(stat -c %s "$scratch/copy")"
 
 step "4. The peer writes a line 4096 bytes further on."
 answer="Hello from a peer, written at $(date +%T)"
-check "${#answer} bytes were written" mrshare write "$addr0" 0:4096 <<<"$answer"
+check "${#answer} bytes were written" mrshare write --source "$addr1" "$addr0" 0:4096 <<<"$answer"
 check "the provider noticed a change in its memory" wait_for 10 has_lines 2 "$scratch/provider"
 seen=$(sed -n 2p "$scratch/provider")
 equal "the provider sees: \"$seen\"" "$answer" "$seen"
@@ -63,6 +63,6 @@ wait "$provider" || status=$?
 equal "the provider left with exit status $status" 0 "$status"
 check "the views are gone" wait_for 5 no_views
 equal "the memory is no longer registered" "$registered" "$(mr_count "$daemon_pid")"
-refused "a peer that asks for it is refused" mrshare read "$addr0" 0:0 16
+refused "a peer that asks for it is refused" mrshare read --source "$addr1" "$addr0" 0:0 16
 
 echo
