@@ -18,10 +18,10 @@ struct device {
 	struct ibv_pd *pd;
 	char name[MRSHARE_DEVICE_NAME_MAX + 1];
 	struct ibv_device_attr attr;
-	uint64_t extent_max;         /* bytes of the longest extent */
+	uint64_t extent_max; /* bytes of the longest extent */
 	bool has_atomics;
-	bool enforces_access_flags;  /* whether rights of a queue pair hold (not so on irdma) */
-	atomic_bool gone;            /* removed: its calls fail with EIO, and the kernel has let go of all that was on it */
+	bool enforces_access_flags; /* whether rights of a queue pair hold (not so on irdma) */
+	atomic_bool gone; /* removed: its calls fail with EIO, and the kernel has let go of all that was on it */
 };
 
 /* `max_mr_size` as the flag says (0: none). `context` stays rdma_cm's. */

@@ -37,8 +37,9 @@ struct registration_request {
 };
 
 /* Faults the pages in and registers on every device, in order; what fails is undone in reverse order. Takes as long as
- * pinning takes: workers only. `err` says why in words that name the remedy. Where undoing fails too, *ret_registration is
- * what is left, for registration_free(): the memory is still registered then. Otherwise a failure leaves it alone. */
+ * pinning takes: workers only. `err` says why in words that name the remedy. Where undoing fails too, *ret_registration
+ * is what is left, for registration_free(): the memory is still registered then. Otherwise a failure leaves it alone.
+ */
 int registration_new(struct device *const *devices, size_t device_count, const struct registration_request *request,
 	struct registration **ret_registration, struct err *err);
 /* Deregisters and frees. Where an MR cannot be deregistered: its errno; the rest is done, and a further call tries what
