@@ -14,6 +14,8 @@
 
 struct catalog;
 
+/* The bytes that a catalog for `max_extents` entries of this device locks; 0 where it would be too large. */
+uint64_t catalog_memory_size(const struct device *device, uint32_t max_extents);
 /* Sized once for `max_extents` entries of this device; registered for remote read only, at iova 0. Starts empty, with
  * generation 1 written. */
 int catalog_new(struct device *device, uint32_t max_extents, struct catalog **ret_catalog, struct err *err);
@@ -22,8 +24,8 @@ void catalog_free(struct catalog **catalog);
 /* Room for `count` more entries is set aside before they are registered, so that adding cannot fail: -EDQUOT. */
 int catalog_reserve(struct catalog *catalog, size_t count);
 void catalog_unreserve(struct catalog *catalog, size_t count);
-/* Adds the extents of one mapping, and -EDQUOT where they turned out more than `reserved` and do not fit. What they
- * need is reserved until catalog_remove(). Nothing is visible before catalog_write(). */
+/* Adds the extents of one mapping; their room takes the place of `reserved`. -EDQUOT where they turned out more and do
+ * not fit, -ENOMEM: `reserved` stays reserved. Nothing is visible before catalog_write(). */
 int catalog_add(struct catalog *catalog, uint64_t mapping_id, uint8_t shmid, uint8_t access,
 	const struct device_extents *extents, size_t reserved);
 /* Takes a mapping's entries out and gives their room back. Unknown ids are fine. */
