@@ -53,6 +53,7 @@ int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event
 		.type = event->event,
 		.status = event->status,
 		.id = event->id,
+		.context = event->id->context,
 		.listen_id = event->listen_id,
 		.param = event->param.conn,
 	};

@@ -20,7 +20,8 @@
 struct cm_event {
 	enum rdma_cm_event_type type;
 	int status; /* as librdmacm gives it: a negative errno, or for REJECTED the reason of the CM */
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id;          /* not to be looked into where another thread may be freeing it */
+	void *context;                  /* the id's; for CONNECT_REQUEST the listener's */
 	struct rdma_cm_id *listen_id;   /* CONNECT_REQUEST only */
 	struct rdma_conn_param param;   /* of connection events; its private_data points below, or is NULL */
 	uint8_t private_data[256];
