@@ -26,13 +26,13 @@ struct publish_allow {
 struct publish_config {
 	const struct sockaddr_storage *listen; /* addresses with ports */
 	size_t listen_count;
-	const struct publish_allow *allow; /* first match wins; none at all: the daemon's own addresses, read and write */
+	const struct publish_allow *allow; /* first match wins; none: the daemon's own addresses, read and write */
 	size_t allow_count;
 	unsigned int keepalive_s; /* 1 or more, and fits 16 bits */
 	unsigned int revoke_timeout_ms;
 	unsigned int max_peers;
-	uint32_t max_extents; /* a device's catalog */
-	uint64_t max_mr_size; /* 0: none */
+	uint32_t max_extents;    /* a device's catalog */
+	uint64_t max_mr_size;    /* 0: none */
 	struct memlock *memlock; /* catalogs and frames are taken from it; NULL: not counted */
 };
 
@@ -57,7 +57,7 @@ struct device *const *publish_devices(const struct publish *publish, size_t *ret
 int publish_reserve(struct publish *publish, uint64_t len, struct err *err);
 void publish_unreserve(struct publish *publish, uint64_t len);
 /* Puts a registered mapping into every catalog, at the next generation: ops->added tells when. The room reserved for
- * `len` becomes the mapping's. -EDQUOT where there turned out to be more extents than fit; the room is still reserved. */
+ * `len` becomes the mapping's. Where it fails (-EDQUOT: more extents than fit; -ENOMEM) the room is still reserved. */
 int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, bool writable, uint64_t len,
 	const struct registration *registration, struct err *err);
 /* Takes it out, tells peers, waits for them until the revoke timeout, drops who is late: ops->withdrawn tells when,
@@ -67,18 +67,18 @@ void publish_withdraw(struct publish *publish, uint64_t mapping_id);
  * called when they are gone, never from inside this call. Until then the device takes no new peer. */
 void publish_drop_peers(struct publish *publish, struct device *device, void (*done)(void *data), void *data);
 
-/* Ends: rejects new peers, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every queue
- * pair into error, gives their destruction 200 ms; then `done`, never from inside this call. No other op is called any
- * more. */
+/* Ends: rejects new peers, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every
+ * queue pair into error, gives their destruction 200 ms; then `done`, never from inside this call. No other op is
+ * called any more. */
 void publish_stop(struct publish *publish, void (*done)(void *data), void *data);
 /* After publish_stop(), or when no peer has been served yet. Where a peer's end hangs, all that it needs is left to the
- * kernel at exit. */
+ * kernel at exit; the destroyer must not be collected any more. */
 void publish_free(struct publish **publish);
 
 /* Counts for logs and status. */
 struct publish_snapshot {
-	size_t peers;      /* admitted */
-	size_t half_open;  /* not admitted yet */
+	size_t peers;     /* admitted */
+	size_t half_open; /* not admitted yet */
 	uint64_t generation;
 };
 struct publish_snapshot publish_snapshot(const struct publish *publish);

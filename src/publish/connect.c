@@ -1,0 +1,81 @@
+/* connect.c: a peer's queue pair, without any right until the peer is admitted. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "publish/peer.h"
+
+/* rdma_cm would make the queue pair with every right; so it only says which values a state takes. What among them comes
+ * from the peer's request is not left to the peer. */
+static int queue_pair_move(struct peer *peer, enum ibv_qp_state state, uint8_t responder_resources)
+{
+	struct ibv_qp_attr attr;
+	int mask;
+	int r = cm_init_qp_attr(peer->id, state, &attr, &mask);
+	if (r < 0)
+		return r;
+	attr.qp_access_flags = 0;
+	attr.max_dest_rd_atomic = responder_resources;
+	attr.max_rd_atomic = 0; /* the daemon reads from nobody */
+	attr.min_rnr_timer = PEER_MIN_RNR_TIMER;
+	attr.retry_cnt = PEER_SEND_RETRIES;
+	attr.rnr_retry = PEER_SEND_RETRIES;
+	return verbs_modify_qp(peer->qp, &attr, mask);
+}
+
+static int queue_pair_new(struct peer *peer, uint8_t responder_resources)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = group_cq(peer),
+		.recv_cq = group_cq(peer),
+		.cap = { .max_send_wr = 1, .max_recv_wr = PEER_RECEIVES, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	int r = verbs_create_qp(peer->device->device->pd, &attr, &peer->qp);
+	if (r < 0)
+		return r;
+	peer->device->queue_pairs++;
+
+	r = queue_pair_move(peer, IBV_QPS_INIT, responder_resources);
+	if (r == 0)
+		r = group_post_receives(peer);
+	if (r == 0)
+		r = queue_pair_move(peer, IBV_QPS_RTR, responder_resources);
+	if (r == 0)
+		r = queue_pair_move(peer, IBV_QPS_RTS, responder_resources);
+	return r;
+}
+
+static int accept_connection(struct peer *peer, uint8_t responder_resources)
+{
+	const struct publish *publish = peer->publish;
+	struct peer_accept accept = { .version = PEER_VERSION, .keepalive = (uint16_t)publish->config->keepalive_s };
+	memcpy(accept.server_id, publish->server_id, sizeof(accept.server_id));
+	if (getrandom(accept.nonce, sizeof(accept.nonce), 0) != (ssize_t)sizeof(accept.nonce))
+		return -EIO;
+	uint8_t bytes[PEER_ACCEPT_SIZE];
+	peer_accept_write(&accept, bytes);
+	struct rdma_conn_param param = {
+		.private_data = bytes,
+		.private_data_len = sizeof(bytes),
+		.responder_resources = responder_resources,
+		.rnr_retry_count = PEER_SEND_RETRIES,
+		.qp_num = peer->qp->qp_num,
+	};
+	return cm_accept(peer->id, &param);
+}
+
+int peer_connect(struct peer *peer, uint8_t responder_resources, struct peer_reject *reject)
+{
+	struct err err;
+	if (group_join(peer, &err) < 0)
+		return reject_set(reject, PEER_REJECT_RESOURCES, "%.120s", err.text);
+	int r = queue_pair_new(peer, responder_resources);
+	if (r < 0)
+		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared cannot make a queue pair: %s", strerror(-r));
+	r = accept_connection(peer, responder_resources);
+	if (r < 0)
+		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared cannot accept: %s", strerror(-r));
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* events.c: what rdma_cm and the devices report. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "publish/peer.h"
+
+void publish_device_lost(struct publish_device *device, const char *why)
+{
+	if (atomic_exchange(&device->device->gone, true))
+		return;
+	log_error("device %s is gone: %s; mappings stay, peers of it cannot, and a restart publishes on it again",
+		device->device->name, why);
+	/* They would be readable for ever. */
+	event_source_free(&device->channel_source);
+	event_source_free(&device->async_source);
+
+	struct peer *peer;
+	LIST_FOREACH(peer, &device->publish->peers, link)
+	{
+		if (peer->device == device)
+			peer_end(peer, "disconnected: device %s is gone", device->device->name);
+	}
+}
+
+static void async_event(struct publish_device *device, enum ibv_event_type type)
+{
+	switch (type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		publish_device_lost(device, "it was removed or failed");
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		/* The completions of that queue pair say it too, and say which peer it is. */
+		log_debug("device %s: %s", device->device->name, verbs_event_name(type));
+		break;
+	default:
+		log_info("device %s: %s", device->device->name, verbs_event_name(type));
+	}
+}
+
+void on_async_event(void *data, unsigned int events)
+{
+	struct publish_device *device = data;
+	enum ibv_event_type type;
+	int r;
+	while ((r = verbs_next_async_event(device->device->context, &type)) == 0) {
+		async_event(device, type);
+		if (atomic_load(&device->device->gone))
+			return;
+	}
+	if (r != -EAGAIN && r != -EINTR)
+		publish_device_lost(device, "its events cannot be read");
+}
+
+static struct listener *listener_of(struct publish *publish, const struct rdma_cm_id *id)
+{
+	for (size_t i = 0; i < publish->listener_count; i++) {
+		if (publish->listeners[i].id == id)
+			return &publish->listeners[i];
+	}
+	return NULL;
+}
+
+static void listener_event(const struct listener *listener, const struct cm_event *event)
+{
+	if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && listener->device)
+		publish_device_lost(listener->device, "it was removed");
+	else
+		log_debug("listener: %s", cm_event_name(event->type));
+}
+
+/* Any event comes in any state: DISCONNECTED before ESTABLISHED, and everything for a peer that is ENDING. */
+static void peer_event(struct peer *peer, const struct cm_event *event)
+{
+	switch (event->type) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+		peer_admit(peer);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		peer_end(peer, "disconnected: it closed the connection");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		if (peer->device)
+			publish_device_lost(peer->device, "it was removed");
+		break;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		peer_end(peer, "gave up before it was admitted: %s", cm_event_name(event->type));
+		break;
+	default:
+		/* TIMEWAIT_EXIT follows each end; ADDR_CHANGE breaks nothing that stands. */
+		log_debug("peer %s: %s", peer->name, cm_event_name(event->type));
+	}
+}
+
+void on_cm_channel(void *data, unsigned int events)
+{
+	struct publish *publish = data;
+	struct cm_event event;
+	/* So many peers may be on their way out until requests wait: the kernel keeps a bounded number. */
+	while (publish->ending < publish->config->max_peers + 2 * HALF_OPEN_MAX) {
+		int r = cm_next_event(publish->channel, &event);
+		if (r == -EAGAIN || r == -EINTR)
+			return;
+		if (r < 0) {
+			log_error("rdma_cm: events cannot be read: %s", strerror(-r));
+			event_io_set(publish->channel_source, 0);
+			return;
+		}
+
+		struct listener *listener = listener_of(publish, event.id);
+		if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST)
+			peer_request(publish, &event);
+		else if (listener)
+			listener_event(listener, &event);
+		else if (event.context)
+			peer_event(event.context, &event);
+	}
+	event_io_set(publish->channel_source, 0);
+}

@@ -1,0 +1,188 @@
+/* peer.c: a peer from its request to its end. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "publish/peer.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/log.h"
+
+static struct peer *peer_of(struct job *job)
+{
+	return (struct peer *)((char *)job - offsetof(struct peer, job));
+}
+
+static void destroy_id_run(struct job *job)
+{
+	cm_id_free(&peer_of(job)->id);
+}
+
+static void destroy_id_done(struct job *job)
+{
+	struct peer *peer = peer_of(job);
+	struct publish *publish = peer->publish;
+	LIST_REMOVE(peer, link);
+	free(peer);
+	publish->ending--;
+	event_io_set(publish->channel_source, EVENT_READ);
+	publish_settle_soon(publish);
+}
+
+static void destroy_qp_run(struct job *job)
+{
+	struct peer *peer = peer_of(job);
+	int r = verbs_destroy_qp(&peer->qp);
+	if (r == -EIO && atomic_load(&peer->device->device->gone))
+		peer->qp = NULL;
+}
+
+static void destroy_qp_done(struct job *job)
+{
+	struct peer *peer = peer_of(job);
+	if (peer->qp) {
+		/* It may still reach memory, so what waits for it waits for ever; its frames stay too. */
+		log_error("device %s: cannot destroy the queue pair of peer %s: restart mrshared",
+			peer->device->device->name, peer->name);
+		return;
+	}
+	peer->reachable = false;
+	peer->device->queue_pairs--;
+	publish_settle_soon(peer->publish);
+	group_leave(peer);
+	/* This waits for up to a minute where the peer's host is dead; what destroys queue pairs must overtake it. */
+	job->run = destroy_id_run;
+	job->done = destroy_id_done;
+	job->big = true;
+	worker_pool_submit(peer->publish->destroyer, job);
+}
+
+/* Makes the peer ENDING and hands it to the destroyer. */
+static void peer_destroy(struct peer *peer)
+{
+	struct publish *publish = peer->publish;
+	peer->state = PEER_ENDING;
+	publish->ending++;
+	event_source_free(&peer->timer);
+	if (!peer->qp)
+		group_leave(peer);
+	peer->job.run = peer->qp ? destroy_qp_run : destroy_id_run;
+	peer->job.done = peer->qp ? destroy_qp_done : destroy_id_done;
+	worker_pool_submit(publish->destroyer, &peer->job);
+	publish_settle_soon(publish);
+}
+
+void peer_end(struct peer *peer, const char *format, ...)
+{
+	if (peer->state == PEER_ENDING)
+		return;
+	char text[256];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_info("peer %s %s", peer->name, text);
+
+	/* Before anything else: from here on nothing of this peer reaches memory. Where the device refuses, the peer
+	 * counts as reaching it until its queue pair is destroyed. */
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	if (verbs_modify_qp(peer->qp, &attr, IBV_QP_STATE) == 0)
+		peer->reachable = false;
+	/* Tells the peer; one that is not connected is told by the end of the id. */
+	cm_disconnect(peer->id);
+	if (peer->state == PEER_CONNECTING)
+		peer->publish->half_open--;
+	else
+		peer->publish->admitted--;
+	peer_destroy(peer);
+}
+
+static void on_half_open_timer(void *data)
+{
+	peer_end(data, "gave up: it did not complete the connection within %d s", HALF_OPEN_MS / 1000);
+}
+
+static void peer_reject(struct peer *peer, const struct peer_reject *reject)
+{
+	log_info("peer %s rejected: %s", peer->name, reject->text);
+	uint8_t bytes[PEER_REJECT_SIZE_MAX];
+	size_t size = peer_reject_write(reject, bytes);
+	cm_reject(peer->id, bytes, (uint8_t)size);
+	peer_destroy(peer);
+}
+
+static int peer_start(struct peer *peer, const struct cm_event *event, struct peer_reject *reject)
+{
+	struct publish *publish = peer->publish;
+	struct terms terms;
+	int r = admission_check(publish, event, &terms, reject);
+	if (r < 0)
+		return r;
+	peer->device = terms.device;
+	peer->granted = terms.granted;
+	peer->timer = event_timer_new(publish->loop, on_half_open_timer, peer);
+	if (!peer->timer)
+		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is out of memory");
+	r = peer_connect(peer, terms.responder_resources, reject);
+	if (r < 0)
+		return r;
+	peer->state = PEER_CONNECTING;
+	publish->half_open++;
+	event_timer_set(peer->timer, HALF_OPEN_MS);
+	return 0;
+}
+
+void peer_request(struct publish *publish, const struct cm_event *event)
+{
+	struct peer *peer = calloc(1, sizeof(*peer));
+	struct rdma_cm_id *id = event->id;
+	id->context = peer; /* it was the listener's */
+	if (!peer) {
+		log_error("a peer cannot be served: out of memory");
+		cm_id_free(&id);
+		return;
+	}
+	peer->publish = publish;
+	peer->id = id;
+	snprintf(peer->name, sizeof(peer->name), "%s", address_format(cm_peer_addr(id)).text);
+	LIST_INSERT_HEAD(&publish->peers, peer, link);
+
+	struct peer_reject reject;
+	if (peer_start(peer, event, &reject) < 0)
+		peer_reject(peer, &reject);
+}
+
+static unsigned int access_flags(uint32_t granted)
+{
+	unsigned int flags = IBV_ACCESS_REMOTE_READ;
+	if (granted & MRSHARE_WRITE)
+		flags |= IBV_ACCESS_REMOTE_WRITE;
+	if (granted & MRSHARE_ATOMIC)
+		flags |= IBV_ACCESS_REMOTE_ATOMIC;
+	return flags;
+}
+
+void peer_admit(struct peer *peer)
+{
+	if (peer->state != PEER_CONNECTING)
+		return;
+	peer->state = PEER_ADMITTED;
+	peer->publish->half_open--;
+	peer->publish->admitted++;
+	peer->reachable = true;
+	/* It could not have read an earlier generation. */
+	peer->told = peer->acked = peer->publish->generation;
+	struct ibv_qp_attr attr = { .qp_access_flags = access_flags(peer->granted) };
+	int r = verbs_modify_qp(peer->qp, &attr, IBV_QP_ACCESS_FLAGS);
+	if (r < 0) {
+		peer_end(peer, "dropped: cannot give it its rights: %s", strerror(-r));
+		return;
+	}
+	log_info("peer %s connected on %s: read%s%s", peer->name, peer->device->device->name,
+		peer->granted & MRSHARE_WRITE ? ", write" : "", peer->granted & MRSHARE_ATOMIC ? ", atomic" : "");
+	peer_send_welcome(peer);
+}

@@ -1,0 +1,77 @@
+/* peer.h: a peer from its request to its end, and the completion queues and frames that peers share. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PUBLISH_PEER_H
+#define PUBLISH_PEER_H
+
+#include "publish/internal.h"
+
+/* A request makes a peer CONNECTING, or ENDING where it is rejected. CONNECTING -> ADMITTED when rdma_cm says
+ * ESTABLISHED. Any -> ENDING by peer_end(), on an event, a completion, a timer, or a decision of ours. An ENDING peer
+ * is freed when a worker has destroyed its queue pair, then its id. */
+enum peer_state { PEER_CONNECTING, PEER_ADMITTED, PEER_ENDING };
+
+struct peer {
+	LIST_ENTRY(peer) link;
+	struct publish *publish;
+	struct publish_device *device; /* NULL: rejected before it was known */
+	enum peer_state state;
+	struct rdma_cm_id *id;
+	struct ibv_qp *qp;
+	bool reachable; /* it reaches memory: from the first right that it gets until its queue pair is in error or gone
+			 */
+	uint32_t granted;
+
+	struct group *group;
+	unsigned int slot; /* in the group */
+	uint32_t serial;   /* of its use, so that a completion of an earlier peer there is told apart */
+
+	bool sending;      /* a frame is on its way */
+	bool unacked;      /* the last notice was not acknowledged yet */
+	uint32_t sequence; /* of the last notice; the first has 1 */
+	uint64_t told;     /* the newest generation that it was told of */
+	uint64_t acked;    /* the newest one that it acknowledged */
+	uint64_t sent_ms;  /* when the last frame was sent */
+	struct event_source *timer;
+
+	struct job job;
+	char name[64]; /* its address */
+};
+
+/* peer.c */
+
+/* Takes a connection request: a new peer, or a rejection. */
+void peer_request(struct publish *publish, const struct cm_event *event);
+/* It may have its rights, and learns so. */
+void peer_admit(struct peer *peer);
+/* Puts the queue pair into error and starts the peer's end; `format` continues the log's "peer ADDRESS ". Nothing for
+ * one that is ENDING. */
+void peer_end(struct peer *peer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* connect.c */
+
+/* Makes the queue pair and accepts. What it made belongs to the peer, also where it fails. */
+int peer_connect(struct peer *peer, uint8_t responder_resources, struct peer_reject *reject);
+
+/* notice.c */
+
+void peer_send_welcome(struct peer *peer);
+/* Sends a notice if one is due and the last one is acknowledged. */
+void peer_pump(struct peer *peer);
+void peer_sent(struct peer *peer);
+void peer_received(struct peer *peer, const uint8_t *frame, size_t size);
+
+/* group.c */
+
+/* Gives the peer a slot in a group of its device, made if none has room. */
+int group_join(struct peer *peer, struct err *err);
+/* After the end of the queue pair. */
+void group_leave(struct peer *peer);
+struct ibv_cq *group_cq(const struct peer *peer);
+int group_post_receives(struct peer *peer);
+/* Where the next frame to be sent is written. */
+uint8_t *group_send_buffer(const struct peer *peer);
+int group_post_send(struct peer *peer, size_t size);
+void on_completion_channel(void *data, unsigned int events);
+void groups_free(struct publish_device *device);
+
+#endif
