@@ -143,7 +143,7 @@ int admission_check(
 			address_format(address).text);
 
 	struct peer_request request;
-	struct publish_device *device;
+	struct publish_device *device = NULL;
 	int r = check_request(event, &request, ret_reject);
 	if (r == 0)
 		r = check_room(publish, ret_reject);

@@ -17,8 +17,7 @@ void publish_device_lost(struct publish_device *device, const char *why)
 	event_source_free(&device->async_source);
 
 	struct peer *peer;
-	LIST_FOREACH(peer, &device->publish->peers, link)
-	{
+	LIST_FOREACH(peer, &device->publish->peers, link) {
 		if (peer->device == device)
 			peer_end(peer, "disconnected: device %s is gone", device->device->name);
 	}

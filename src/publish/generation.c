@@ -51,7 +51,7 @@ static void tell_peers(struct publish *publish)
 {
 	struct peer *peer;
 	LIST_FOREACH(peer, &publish->peers, link)
-	peer_pump(peer);
+		peer_pump(peer);
 }
 
 static void history_add(struct history *history, uint64_t generation, uint64_t mapping_id)
@@ -82,8 +82,7 @@ static void revoke_timer_set(struct publish *publish)
 {
 	uint64_t now = event_now_ms(publish->loop);
 	struct listing *listing;
-	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link)
-	{
+	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link) {
 		if (listing->deadline_ms > now) {
 			event_timer_set(publish->revoke_timer, listing->deadline_ms - now);
 			return;
@@ -96,17 +95,15 @@ static void on_revoke_timer(void *data)
 	struct publish *publish = data;
 	uint64_t now = event_now_ms(publish->loop), generation = 0;
 	struct listing *listing;
-	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link)
-	{
+	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link) {
 		if (listing->deadline_ms <= now)
 			generation = listing->generation;
 	}
 
 	struct peer *peer;
-	LIST_FOREACH(peer, &publish->peers, link)
-	{
+	LIST_FOREACH(peer, &publish->peers, link) {
 		if (peer->state == PEER_ADMITTED && peer->acked < generation)
-			peer_end(peer, "revoked: it did not acknowledge within %u ms that a mapping is gone",
+			peer_end(peer, "dropped: it did not acknowledge within %u ms that a mapping is gone",
 				publish->config->revoke_timeout_ms);
 	}
 	publish_settle_soon(publish);
@@ -185,8 +182,7 @@ uint64_t generation_acknowledged(const struct publish *publish)
 {
 	uint64_t generation = publish->generation;
 	const struct peer *peer;
-	LIST_FOREACH(peer, &publish->peers, link)
-	{
+	LIST_FOREACH(peer, &publish->peers, link) {
 		if (peer->reachable && peer->acked < generation)
 			generation = peer->acked;
 	}
@@ -211,8 +207,7 @@ void generation_write_last(struct publish *publish)
 	event_timer_stop(publish->revoke_timer);
 	struct listing *listing;
 	for (int state = 0; state < LISTING_STATES; state++) {
-		TAILQ_FOREACH(listing, &publish->listings[state], link)
-		{
+		TAILQ_FOREACH(listing, &publish->listings[state], link) {
 			for (size_t i = 0; i < publish->device_count; i++)
 				catalog_remove(publish->devices[i]->catalog, listing->mapping_id);
 		}

@@ -46,7 +46,7 @@ static void end_all(struct publish *publish)
 	publish->phase = PHASE_ENDING;
 	struct peer *peer;
 	LIST_FOREACH(peer, &publish->peers, link)
-	peer_end(peer, "disconnected: mrshared ends");
+		peer_end(peer, "disconnected: mrshared ends");
 	event_timer_set(publish->stop_timer, STOP_END_MS);
 }
 
@@ -214,8 +214,7 @@ void publish_drop_peers(struct publish *publish, struct device *device, void (*d
 	*drop = (struct drop){ .next = of->drops, .done = done, .data = data };
 	of->drops = drop;
 	struct peer *peer;
-	LIST_FOREACH(peer, &publish->peers, link)
-	{
+	LIST_FOREACH(peer, &publish->peers, link) {
 		if (peer->device == of)
 			peer_end(peer, "dropped: device %s does not let go of memory", device->name);
 	}
@@ -228,8 +227,7 @@ void publish_stop(struct publish *publish, void (*done)(void *data), void *data)
 	publish->stopped = done;
 	publish->stopped_data = data;
 	struct peer *peer;
-	LIST_FOREACH(peer, &publish->peers, link)
-	{
+	LIST_FOREACH(peer, &publish->peers, link) {
 		if (peer->state == PEER_CONNECTING)
 			peer_end(peer, "disconnected: mrshared ends");
 	}
