@@ -279,7 +279,7 @@ static int on_revoke_timeout(struct options *options, const char *value, struct 
 
 static int on_keepalive(struct options *options, const char *value, struct err *err)
 {
-	uint64_t seconds;
+	uint64_t seconds = 0;
 	int r = parse_count(value, TIMEOUT_MAX_S, &seconds, err);
 	if (r == 0)
 		options->keepalive_s = (uint32_t)seconds;
@@ -456,6 +456,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 	long_options_fill(long_options);
 
 	opterr = 0;
+	optind = 0; /* begin anew */
 	for (;;) {
 		int at = optind ? optind : 1;
 		int c = getopt_long(argc, argv, ":", long_options, NULL);

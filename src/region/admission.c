@@ -184,7 +184,7 @@ static int choose_prot(int fd, const struct admission_request *request, const st
 int admission_check_file(int fd, const struct admission_request *request, const struct admission_rules *rules,
 	struct admission_result *ret_result, struct err *err)
 {
-	struct file_facts facts;
+	struct file_facts facts = { 0 };
 	int r = look_at_file(fd, &facts, err);
 	if (r < 0)
 		return r;

@@ -1,0 +1,234 @@
+/* raw_peer.c: a peer on bare verbs that breaks the rules it is told to break. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Usage: raw_peer ADDRESS SOURCE ACK, with ACK "now", "never" or a delay in ms. Prints a line an event: "welcome GRANTED",
+ * "notice SEQUENCE GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR SIZE" or
+ * "write RKEY ADDR TEXT", which go on the wire as they are, whatever was granted or withdrawn; each is answered by
+ * "read STATUS TEXT" or "write STATUS".
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/rdma.h"
+#include "wire/peer.h"
+
+enum { DATA_SIZE = 65536, SEND_AT = PEER_RECEIVES * PEER_FRAME_SIZE_MAX, DATA_AT = 8192 };
+enum { ID_ACK = 100, ID_DATA = 101 };
+
+static struct {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *comp;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	uint8_t *memory; /* receives, the send, data */
+	int ack_delay_ms; /* -1: never */
+	struct peer_ack ack;
+	uint64_t ack_due_ms; /* 0: none */
+	const char *operation;
+	bool ended;
+} peer;
+
+static void need(int r, const char *what)
+{
+	if (r >= 0)
+		return;
+	printf("failed %s: %s\n", what, strerror(-r));
+	exit(1);
+}
+
+static void post_receive(uint64_t slot)
+{
+	struct ibv_sge sge = { (uintptr_t)peer.memory + slot * PEER_FRAME_SIZE_MAX, PEER_FRAME_SIZE_MAX, peer.mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
+	if (verbs_post_recv(peer.id->qp, &wr) < 0)
+		peer.ended = true;
+}
+
+static void post_send(struct ibv_send_wr *wr, uint64_t id, size_t at, size_t size)
+{
+	struct ibv_sge sge = { (uintptr_t)peer.memory + at, (uint32_t)size, peer.mr->lkey };
+	wr->wr_id = id;
+	wr->sg_list = &sge;
+	wr->num_sge = 1;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	if (verbs_post_send(peer.id->qp, wr) < 0)
+		peer.ended = true;
+}
+
+static void expect_event(enum rdma_cm_event_type wanted, struct cm_event *ret_event)
+{
+	struct pollfd fd = { .fd = peer.channel->fd, .events = POLLIN };
+	if (poll(&fd, 1, 10000) != 1)
+		need(-ETIMEDOUT, cm_event_name(wanted));
+	need(cm_next_event(peer.channel, ret_event), cm_event_name(wanted));
+	if (ret_event->type == wanted)
+		return;
+	struct peer_reject reject;
+	if (ret_event->type == RDMA_CM_EVENT_REJECTED &&
+		peer_reject_read(ret_event->param.private_data, ret_event->param.private_data_len, &reject) == 0)
+		printf("rejected %u %s\n", reject.code, reject.text);
+	else
+		printf("failed %s: got %s\n", cm_event_name(wanted), cm_event_name(ret_event->type));
+	exit(1);
+}
+
+static struct addrinfo *resolve(const char *text)
+{
+	struct err err;
+	struct host_port host_port;
+	struct addrinfo *list;
+	need(host_port_parse(text, MRSHARE_DEFAULT_PORT, &host_port, &err), text);
+	need(host_port_resolve(&host_port, &list, &err), text);
+	return list;
+}
+
+static void connect_to(const char *address, const char *source)
+{
+	struct cm_event event;
+	struct addrinfo *to = resolve(address), *from = resolve(source);
+	((struct sockaddr_in *)(void *)from->ai_addr)->sin_port = 0;
+	need(cm_channel_new(&peer.channel), "channel");
+	need(cm_id_new(peer.channel, NULL, &peer.id), "id");
+	need(cm_resolve_addr(peer.id, from->ai_addr, to->ai_addr, 2000), "resolve_addr");
+	expect_event(RDMA_CM_EVENT_ADDR_RESOLVED, &event);
+	need(cm_resolve_route(peer.id, 2000), "resolve_route");
+	expect_event(RDMA_CM_EVENT_ROUTE_RESOLVED, &event);
+	freeaddrinfo(to);
+	freeaddrinfo(from);
+
+	struct ibv_context *verbs = peer.id->verbs;
+	need(verbs_alloc_pd(verbs, &peer.pd), "pd");
+	need(verbs_create_comp_channel(verbs, &peer.comp), "comp_channel");
+	need(verbs_create_cq(verbs, 64, NULL, peer.comp, &peer.cq), "cq");
+	need(verbs_req_notify_cq(peer.cq), "notify");
+	struct ibv_qp_init_attr attr = {
+		.send_cq = peer.cq,
+		.recv_cq = peer.cq,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	need(cm_create_qp(peer.id, peer.pd, &attr), "qp");
+	peer.memory = aligned_alloc(4096, DATA_AT + DATA_SIZE);
+	need(verbs_reg_mr(peer.pd, peer.memory, DATA_AT + DATA_SIZE, IBV_ACCESS_LOCAL_WRITE, &peer.mr), "mr");
+	for (uint64_t slot = 0; slot < PEER_RECEIVES; slot++)
+		post_receive(slot);
+
+	uint8_t bytes[PEER_REQUEST_SIZE];
+	peer_request_write(&(struct peer_request){ .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE }, bytes);
+	struct rdma_conn_param param = {
+		.private_data = bytes,
+		.private_data_len = sizeof(bytes),
+		.responder_resources = 1,
+		.initiator_depth = 4,
+		.retry_count = PEER_SEND_RETRIES,
+		.rnr_retry_count = PEER_SEND_RETRIES,
+	};
+	need(cm_connect(peer.id, &param), "connect");
+	expect_event(RDMA_CM_EVENT_ESTABLISHED, &event);
+}
+
+static void send_ack(void)
+{
+	struct peer_frame frame = { .type = PEER_FRAME_ACK, .ack = peer.ack };
+	ssize_t size = peer_frame_write(&frame, peer.memory + SEND_AT);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND };
+	post_send(&wr, ID_ACK, SEND_AT, (size_t)size);
+	printf("ack %u\n", peer.ack.sequence);
+	peer.ack_due_ms = 0;
+}
+
+static void on_frame(uint64_t slot, size_t size)
+{
+	struct peer_frame frame;
+	int r = peer_frame_read(peer.memory + slot * PEER_FRAME_SIZE_MAX, size, &frame);
+	post_receive(slot);
+	if (r < 0) {
+		printf("failed frame: %s\n", strerror(-r));
+	} else if (frame.type == PEER_FRAME_WELCOME) {
+		printf("welcome %u\n", frame.welcome.granted);
+	} else if (frame.type == PEER_FRAME_NOTICE) {
+		printf("notice %u %" PRIu64 " %u\n", frame.notice.sequence, frame.notice.generation,
+			frame.notice.withdrawn_count);
+		peer.ack = (struct peer_ack){ frame.notice.sequence, frame.notice.generation };
+		if (peer.ack_delay_ms >= 0)
+			peer.ack_due_ms = clock_ms() + (uint64_t)peer.ack_delay_ms + 1;
+	}
+}
+
+static void on_completions(void)
+{
+	struct ibv_wc wc;
+	struct ibv_cq *cq;
+	while (verbs_next_cq_event(peer.comp, &cq) == 0)
+		verbs_req_notify_cq(cq);
+	while (verbs_poll_cq(peer.cq, 1, &wc) == 1) {
+		if (wc.wr_id == ID_DATA)
+			printf("%s %s %.64s\n", peer.operation, wc.status == IBV_WC_SUCCESS ? "ok" : verbs_wc_status_name(wc.status),
+				strcmp(peer.operation, "read") == 0 ? (char *)peer.memory + DATA_AT : "");
+		if (wc.status != IBV_WC_SUCCESS)
+			peer.ended = true;
+		else if (wc.wr_id < PEER_RECEIVES)
+			on_frame(wc.wr_id, wc.byte_len);
+	}
+}
+
+static void on_command(char *line)
+{
+	uint32_t rkey;
+	uint64_t addr;
+	int text_at;
+	line[strcspn(line, "\n")] = '\0';
+	if (sscanf(line, "%*s %" SCNi32 " %" SCNi64 " %n", (int32_t *)&rkey, (int64_t *)&addr, &text_at) != 2)
+		return;
+	bool is_read = strncmp(line, "read ", 5) == 0;
+	size_t size = is_read ? strtoul(line + text_at, NULL, 0) : strlen(line + text_at) + 1;
+	struct ibv_send_wr wr = { .opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = addr, .rkey = rkey } };
+	peer.operation = is_read ? "read" : "write";
+	memset(peer.memory + DATA_AT, 0, DATA_SIZE);
+	if (!is_read)
+		memcpy(peer.memory + DATA_AT, line + text_at, size);
+	post_send(&wr, ID_DATA, DATA_AT, size);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 4)
+		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	setvbuf(stdin, NULL, _IONBF, 0);
+	peer.ack_delay_ms = strcmp(argv[3], "never") == 0 ? -1 : atoi(argv[3]);
+	connect_to(argv[1], argv[2]);
+
+	while (!peer.ended) {
+		struct pollfd fds[] = {
+			{ .fd = STDIN_FILENO, .events = POLLIN },
+			{ .fd = peer.comp->fd, .events = POLLIN },
+			{ .fd = peer.channel->fd, .events = POLLIN },
+		};
+		poll(fds, 3, peer.ack_due_ms ? 10 : 1000);
+		on_completions();
+		struct cm_event event;
+		while (cm_next_event(peer.channel, &event) == 0)
+			peer.ended |= event.type == RDMA_CM_EVENT_DISCONNECTED;
+		if (peer.ack_due_ms && clock_ms() >= peer.ack_due_ms)
+			send_ack();
+		char line[4096];
+		if (fds[0].revents && fgets(line, sizeof(line), stdin))
+			on_command(line);
+		else if (fds[0].revents)
+			break;
+	}
+	on_completions();
+	printf("disconnected\n");
+	return 0;
+}

@@ -1,0 +1,26 @@
+# A provider that is killed: its views, MRs and fds go, and everybody else stays.
+# SPDX-License-Identifier: BSD-2-Clause
+# limit: 120
+# shellcheck source=tests/vm/peers.sh
+. /mrshare/tests/vm/peers.sh
+
+start_daemon --shmem 0:256M --rdma-listen "$addr0" --rdma-listen "$addr1"
+start_provider stays --shmid 0 --shm-offset 128M --memfd 4M
+asked "the one that stays writes a line" stays '^put' put 0 still here
+mrs=$(mr_count "$daemon_pid") fds=$(fd_count "$daemon_pid")
+start_program peer lib_peer "$addr0" "$addr1"
+asked "a peer sees one view" peer '^list ok 1$' list
+
+start_provider victim --shmid 0 --shm-offset 0 --memfd 64M
+asked "and two when another provider maps" peer '^list ok 2$' list
+asked "whose memory it reads" peer '^read ok' read 0 0 16
+kill_provider victim
+check "both devices show one view again" wait_for 5 has_views 1 "$addr0"
+equal "the other too" 1 "$(views "$addr1")"
+asked "the peer's next list shows it" peer '^list ok 1$' list
+asked "its next read names the hole" peer '^read ENXIO' read 0 0 16
+asked "what stays is read" peer '^read ok still here$' read 0 0x8000000 16
+same() { [[ $(mr_count "$daemon_pid") == "$mrs" && $(fd_count "$daemon_pid") == "$fds" ]]; }
+check "MRs and fds are what they were" wait_for 5 same
+start_provider again --shmid 0 --shm-offset 0 --memfd 64M
+pass "the range is free for the next one"

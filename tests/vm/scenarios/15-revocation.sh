@@ -1,0 +1,61 @@
+# Revocation: who acknowledges stays, who is late or stopped is dropped, and the provider gets its promise.
+# SPDX-License-Identifier: BSD-2-Clause
+# limit: 180
+# shellcheck source=tests/vm/peers.sh
+. /mrshare/tests/vm/peers.sh
+
+start_daemon --shmem 0:256M --rdma-listen "$addr0" --rdma-listen "$addr1" --revoke-timeout 1
+start_provider stays --shmid 0 --shm-offset 128M --memfd 4M
+asked "the one that stays writes a line" stays '^put' put 0 still here
+
+start_program live lib_peer "$addr0" "$addr1"
+start_program other lib_peer "$addr1" "$addr0"
+start_program late raw_peer "$addr0" "$addr1" 3000
+start_program never raw_peer "$addr1" "$addr0" never
+says "the live peer is connected" live '^connect ok'
+says "the other one is connected" other '^connect ok'
+says "the late one is admitted" late '^welcome'
+says "the one that never acknowledges is admitted" never '^welcome'
+
+# While everybody acknowledges in time, a removal does not wait for the timeout.
+end_program late
+end_program never
+start_provider goes --shmid 0 --shm-offset 0 --memfd 4M
+asked "the live peer reads it" live '^read ok' read 0 0 16
+began=$(date +%s%N)
+end_program goes
+wait_for 5 has_views 1 "$addr0"
+matches "a removal that all acknowledge leaves nobody dropped" '^$' "$(grep -i 'dropped' "$daemon_log" || true)"
+
+start_program late raw_peer "$addr0" "$addr1" 3000
+start_program never raw_peer "$addr1" "$addr0" never
+start_program stopped lib_peer "$addr0" "$addr1"
+says "the late one is admitted again" late '^welcome'
+says "the one that never acknowledges too" never '^welcome'
+says "the one to be stopped is connected" stopped '^connect ok'
+start_provider goes --shmid 0 --shm-offset 0 --memfd 4M
+asked "the provider writes" goes '^put' put 0 mine
+says "the late peer hears of it" late '^notice'
+says "and acknowledges, late" late '^ack'
+key=$(rkey "$addr0" 0)
+asked "the late peer reads by its key" late '^read ok mine' read "$key" 0 16
+kill -STOP "${program_pid[stopped]}"
+
+end_program goes
+check "the views are gone within the timeout" wait_for 5 has_views 1 "$addr0"
+wait_for 5 test "$(mr_count "$daemon_pid")" -gt 0
+says "the late peer was dropped" late '^disconnected'
+says "the one that never acknowledges was dropped" never '^disconnected'
+asked "the live peer is still served" live '^read ok still here$' read 0 0x8000000 16
+asked "so is the one on the other device" other '^read ok still here$' read 0 0x8000000 16
+asked "and knows that the mapping is gone" live '^read ENXIO' read 0 0 16
+kill -CONT "${program_pid[stopped]}"
+asked "the stopped one, woken, finds itself disconnected" stopped '^read (ECONNRESET|ENOTCONN|ETIMEDOUT)' read 0 0x8000000 16
+matches "the log says who was dropped and why" 'dropped' "$(grep -i 'dropped' "$daemon_log")"
+
+# A key that is gone: the access fails and ends that peer alone.
+start_program thief raw_peer "$addr0" "$addr1" now
+says "a peer is admitted" thief '^welcome'
+asked "a withdrawn key reads nothing" thief '^read remote access error' read "$key" 0 16
+says "and costs the peer its connection" thief '^disconnected'
+asked "nobody else" live '^read ok still here$' read 0 0x8000000 16
