@@ -26,9 +26,10 @@
 enum conn_state { CONN_IDLE, CONN_UP, CONN_DEAD };
 
 enum {
-	PIECE_DIRECT = 1 << 20, /* bytes of one work request on a registered buffer */
-	PIECE_STAGED = 256 << 10,
-	PIECES_MAX = 8, /* of a call on the wire */
+	/* What a call has on the wire at once, PIECES_MAX of PIECE_SIZE, is what the ack of a withdrawal waits for:
+	 * enough to fill any link, little enough to be through in a fraction of a second on a slow one. */
+	PIECE_SIZE = 128 << 10,
+	PIECES_MAX = 8,
 	ACKS_MAX = PEER_RECEIVES,
 	SENDS_MAX = PIECES_MAX + ACKS_MAX,
 };
@@ -92,10 +93,10 @@ struct mrshare {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *send_channel, *recv_channel;
 	struct ibv_cq *send_cq, *recv_cq;
-	uint32_t max_msg_size;
-	uint8_t *frames; /* PEER_RECEIVES that are received into, then ACKS_MAX that are sent */
+	uint32_t piece_max; /* PIECE_SIZE, or what the port takes */
+	uint8_t *frames;    /* PEER_RECEIVES that are received into, then ACKS_MAX that are sent */
 	struct ibv_mr *frames_mr;
-	uint8_t *stage; /* PIECES_MAX of PIECE_STAGED bytes, made when first needed */
+	uint8_t *stage; /* PIECES_MAX of PIECE_SIZE bytes, made when first needed */
 	struct ibv_mr *stage_mr;
 
 	pthread_t thread;

@@ -11,6 +11,7 @@
 #include "libmrshare/conn.h"
 
 enum {
+	ADDRESS_TRY_MS = 200,   /* of one address resolution */
 	READS_MAX = 16,         /* READs on the wire that we ask for */
 	REASON_NO_LISTENER = 8, /* of the CM: IB specification, table 107 */
 };
@@ -70,12 +71,32 @@ static int await_event(struct mrshare *conn, uint64_t deadline, enum rdma_cm_eve
 	int r;
 	while ((r = cm_next_event(conn->cm_channel, ret_event)) == -EAGAIN) {
 		if (time_left(deadline) == 0)
-			return err_set(err, -ETIMEDOUT, "no answer within the time limit");
+			return err_set(err, -ETIMEDOUT, "no answer to %s within the time limit",
+				due == RDMA_CM_EVENT_ESTABLISHED ? "the connection request" : "address resolution");
 		wait_readable(conn->cm_channel->fd, -1, deadline);
 	}
 	if (r < 0)
 		return err_set(err, r, "the connection manager fails: %s", strerror(-r));
 	return ret_event->type == due ? 0 : connection_event_failed(ret_event, err);
+}
+
+/* Many short tries: the kernel looks for the neighbour's answer only at the end of each. */
+static int resolve_address(
+	struct mrshare *conn, struct sockaddr *source, struct sockaddr *dest, uint64_t deadline, struct err *err)
+{
+	struct cm_event event = { .status = 0 };
+	int r;
+	do {
+		int left = time_left(deadline);
+		r = cm_resolve_addr(conn->id, source, dest, left < ADDRESS_TRY_MS ? left : ADDRESS_TRY_MS);
+		if (r < 0)
+			return address_failed(r, err);
+		r = await_event(conn, deadline, RDMA_CM_EVENT_ADDR_RESOLVED, &event, err);
+	} while (r < 0 && event.type == RDMA_CM_EVENT_ADDR_ERROR && event.status == -ETIMEDOUT &&
+		 time_left(deadline) > 0);
+	if (r == 0 && !conn->id->verbs)
+		return address_failed(-ENODEV, err);
+	return r;
 }
 
 static int resolve(
@@ -88,18 +109,13 @@ static int resolve(
 		return err_set(err, r, "RDMA connections are not possible on this host: %s%s", strerror(-r),
 			r == -ENODEV || r == -ENOENT ? " (the module rdma_ucm is needed)" : "");
 
-	struct cm_event event;
-	r = cm_resolve_addr(conn->id, source, dest, time_left(deadline));
-	if (r < 0)
-		return address_failed(r, err);
-	r = await_event(conn, deadline, RDMA_CM_EVENT_ADDR_RESOLVED, &event, err);
+	r = resolve_address(conn, source, dest, deadline, err);
 	if (r < 0)
 		return r;
-	if (!conn->id->verbs)
-		return address_failed(-ENODEV, err);
 	r = cm_resolve_route(conn->id, time_left(deadline));
 	if (r < 0)
 		return address_failed(r, err);
+	struct cm_event event;
 	return await_event(conn, deadline, RDMA_CM_EVENT_ROUTE_RESOLVED, &event, err);
 }
 

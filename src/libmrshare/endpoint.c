@@ -8,7 +8,7 @@
 
 enum {
 	FRAMES_SIZE = (PEER_RECEIVES + ACKS_MAX) * PEER_FRAME_SIZE_MAX,
-	STAGE_SIZE = PIECES_MAX * PIECE_STAGED,
+	STAGE_SIZE = PIECES_MAX * PIECE_SIZE,
 	PAGE = 4096, /* alignment only: registered memory shares no page with the heap */
 };
 
@@ -71,7 +71,7 @@ int endpoint_open(struct mrshare *conn, struct err *err)
 	int r = verbs_query_port(conn->id->verbs, conn->id->port_num, &port);
 	if (r < 0)
 		return err_set(err, r, "device %s: cannot query port %u: %s", device, conn->id->port_num, strerror(-r));
-	conn->max_msg_size = port.max_msg_sz ? port.max_msg_sz : PIECE_DIRECT;
+	conn->piece_max = port.max_msg_sz && port.max_msg_sz < PIECE_SIZE ? port.max_msg_sz : PIECE_SIZE;
 
 	r = open_queues(conn);
 	if (r < 0)

@@ -26,14 +26,13 @@ struct transfer {
 	size_t left; /* not posted yet */
 	bool staged;
 	uint32_t lkey;
-	uint32_t piece_max;
 	struct piece pieces[PIECES_MAX];
 	unsigned int head, tail;
 };
 
 static uint8_t *piece_memory(const struct transfer *t, const struct piece *piece)
 {
-	return t->staged ? t->conn->stage + (size_t)(piece - t->pieces) * PIECE_STAGED : piece->user;
+	return t->staged ? t->conn->stage + (size_t)(piece - t->pieces) * PIECE_SIZE : piece->user;
 }
 
 /* Posts [offset, offset + size) of the current entry. */
@@ -81,7 +80,7 @@ static int post_next(struct transfer *t, struct err *err)
 		t->withdrawn += t->withdrawn ? 1 : 0;
 		entry_left = t->entry->view.size;
 	}
-	uint64_t size = t->left < t->piece_max ? t->left : t->piece_max;
+	uint64_t size = t->left < t->conn->piece_max ? t->left : t->conn->piece_max;
 	if (size > entry_left)
 		size = entry_left;
 
@@ -124,7 +123,6 @@ int transfer_run(struct mrshare *conn, bool write, const struct mrshare_entry *e
 		.offset = offset,
 		.user = buf,
 		.left = size,
-		.piece_max = PIECE_DIRECT,
 	};
 	if (!buffer_find(conn, buf, size, &t.lkey)) {
 		int r = endpoint_need_stage(conn, err);
@@ -132,10 +130,7 @@ int transfer_run(struct mrshare *conn, bool write, const struct mrshare_entry *e
 			return r;
 		t.staged = true;
 		t.lkey = conn->stage_mr->lkey;
-		t.piece_max = PIECE_STAGED;
 	}
-	if (t.piece_max > conn->max_msg_size)
-		t.piece_max = conn->max_msg_size;
 
 	/* The first failure counts; what is on the wire is waited for in every case. */
 	int result = 0;
