@@ -53,6 +53,23 @@ START_TEST(no_addresses)
 }
 END_TEST
 
+START_TEST(resolving)
+{
+	struct host_port v4 = { .host = "127.0.0.1", .port = 7471 }, v6 = { .host = "::1", .port = 1 };
+	struct host_port none = { .host = "a..b", .port = 1 };
+	struct addrinfo *list;
+	struct err err = { 0 };
+	ck_assert_int_eq(host_port_resolve(&v4, &list, &err), 0);
+	ck_assert_str_eq(address_format(list->ai_addr).text, "127.0.0.1:7471");
+	freeaddrinfo(list);
+	ck_assert_int_eq(host_port_resolve(&v6, &list, &err), 0);
+	ck_assert_str_eq(address_format(list->ai_addr).text, "[::1]:1");
+	freeaddrinfo(list);
+	ck_assert_int_eq(host_port_resolve(&none, &list, &err), -EHOSTUNREACH);
+	ck_assert_ptr_nonnull(strstr(err.text, "a..b"));
+}
+END_TEST
+
 START_TEST(formats)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000001) };
@@ -74,6 +91,6 @@ END_TEST
 
 Suite *suite_address(void)
 {
-	const TTest *const tests[] = { addresses, no_addresses, formats };
+	const TTest *const tests[] = { addresses, no_addresses, resolving, formats };
 	return suite_of("address", tests, sizeof(tests) / sizeof(tests[0]));
 }

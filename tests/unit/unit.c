@@ -85,6 +85,7 @@ int main(void)
 		suite_size,
 		suite_address,
 		suite_cursor,
+		suite_fd,
 		suite_text,
 		suite_worker,
 		suite_mmap,

@@ -11,6 +11,7 @@ Suite *suite_range(void);
 Suite *suite_size(void);
 Suite *suite_address(void);
 Suite *suite_cursor(void);
+Suite *suite_fd(void);
 Suite *suite_text(void);
 Suite *suite_worker(void);
 Suite *suite_mmap(void);
