@@ -22,9 +22,11 @@
 #include "verbs/registration.h"
 
 enum {
-	WORKERS_SPARE = 8,                 /* beside one a provider */
-	WORKERS_BIG = 2,                   /* that pin much memory at a time */
+	WORKERS_SPARE = 8, /* beside one a provider */
+	WORKERS_BIG = 2,   /* that pin much memory at a time */
 	BIG_BYTES = 16 << 20,
+	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
+	DESTROYERS_BIG = 3,
 };
 
 enum life_state {
@@ -547,7 +549,7 @@ int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, 
 		return r;
 	r = pool_new(pipeline, "deregister", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
-		r = pool_new(pipeline, "destroy", 1, 1, &pipeline->destroyer, err);
+		r = pool_new(pipeline, "destroy", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
 	if (r < 0)
 		return r;
 	pipeline->publish_config = *config->publish;
