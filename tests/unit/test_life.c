@@ -41,8 +41,9 @@ static struct pipeline_config config = {
 	.max_providers = 4,
 	.publish = &publish_config,
 };
-static struct providers_config providers_config = { .path = socket_path, .mode = 0600, .group = (gid_t)-1,
-	.max_providers = 4 };
+static struct providers_config providers_config = {
+	.path = socket_path, .mode = 0600, .group = (gid_t)-1, .max_providers = 4
+};
 
 static void on_started(void *data, int result, const struct err *err)
 {
@@ -77,20 +78,6 @@ static void serve(void)
 	fake_loop_run(loop, 10);
 }
 
-static void on_stopped(void *data)
-{
-	*(bool *)data = true;
-}
-
-static void tear_down(void)
-{
-	bool stopped = false;
-	pipeline_stop(pipeline, on_stopped, &stopped);
-	fake_loop_run(loop, 1000);
-	ck_assert(stopped);
-	ck_assert_int_eq(rmdir(directory), 0);
-}
-
 /* A provider that is connected. */
 static int provider_connect(void)
 {
@@ -112,8 +99,8 @@ static int memfd(size_t size)
 static void provider_send(int provider, uint32_t request, uint64_t shm_offset, uint64_t len, int fd)
 {
 	uint8_t bytes[VHOST_USER_HEADER_SIZE + MRSHARE_MMAP_SIZE];
-	vhost_user_header_write(&(struct vhost_user_header){ request, VHOST_USER_VERSION | VHOST_USER_NEED_REPLY,
-					MRSHARE_MMAP_SIZE },
+	vhost_user_header_write(
+		&(struct vhost_user_header){ request, VHOST_USER_VERSION | VHOST_USER_NEED_REPLY, MRSHARE_MMAP_SIZE },
 		bytes);
 	struct mrshare_mmap mmap = { .shm_offset = shm_offset, .len = len, .flags = MRSHARE_MMAP_WRITABLE };
 	mrshare_mmap_write(&mmap, bytes + VHOST_USER_HEADER_SIZE, MRSHARE_MMAP_SIZE);
@@ -132,14 +119,68 @@ static void provider_send(int provider, uint32_t request, uint64_t shm_offset, u
 	ck_assert_int_eq(sendmsg(provider, &msg, 0), sizeof(bytes));
 }
 
-/* The answer that came within `ms` on the loop's clock, or NO_ANSWER. */
-static int provider_answer_within(int provider, uint32_t request, uint64_t ms)
+static int open_fds(void)
+{
+	int count = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* Workers take real time, of which the loop's clock knows nothing. */
+static void wait_until(bool (*is_true)(int value), int value)
+{
+	for (int i = 0; i < 1000 && !is_true(value); i++)
+		fake_loop_run(loop, 20);
+	ck_assert(is_true(value));
+}
+
+static bool is_readable(int fd)
+{
+	uint8_t byte;
+	return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+}
+
+static bool is_mr_count(int count)
+{
+	return fake_counts().mrs == count;
+}
+
+static bool is_fd_count(int count)
+{
+	return open_fds() == count;
+}
+
+static bool is_started(int result)
+{
+	return started_result == result;
+}
+
+static bool stopped;
+
+static void on_stopped(void *data)
+{
+	stopped = true;
+}
+
+static bool is_stopped(int value)
+{
+	return stopped == value;
+}
+
+static void tear_down(void)
+{
+	pipeline_stop(pipeline, on_stopped, NULL);
+	wait_until(is_stopped, true);
+	ck_assert_int_eq(rmdir(directory), 0);
+}
+
+static int provider_answer_to(int provider, uint32_t request)
 {
 	uint8_t bytes[VHOST_USER_REPLY_SIZE];
 	int64_t result;
-	fake_loop_run(loop, ms);
-	if (recv(provider, bytes, sizeof(bytes), MSG_DONTWAIT) != sizeof(bytes))
-		return NO_ANSWER;
+	wait_until(is_readable, provider);
+	ck_assert_int_eq(recv(provider, bytes, sizeof(bytes), MSG_DONTWAIT), sizeof(bytes));
 	ck_assert_int_eq(vhost_user_reply_read(bytes, request, &result), 0);
 	return (int)result;
 }
@@ -149,21 +190,13 @@ static int map(int provider, uint64_t shm_offset, uint64_t len)
 	int fd = memfd(len);
 	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, shm_offset, len, fd);
 	close(fd);
-	return provider_answer_within(provider, VHOST_USER_BACKEND_SHMEM_MAP, 500);
+	return provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_MAP);
 }
 
 static int unmap(int provider, uint64_t shm_offset, uint64_t len)
 {
 	provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, shm_offset, len, -1);
-	return provider_answer_within(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 500);
-}
-
-static int open_fds(void)
-{
-	int count = 0;
-	for (int fd = 0; fd < 1024; fd++)
-		count += fcntl(fd, F_GETFD) >= 0;
-	return count;
+	return provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP);
 }
 
 START_TEST(a_mapping_is_registered_on_every_device_and_removed_from_each)
@@ -174,8 +207,8 @@ START_TEST(a_mapping_is_registered_on_every_device_and_removed_from_each)
 	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
 	const struct fake_mr *mr = fake_mr(CATALOGS);
 	ck_assert_uint_eq(mr->iova, 4 * MIB);
-	ck_assert_int_eq(mr->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-					     IBV_ACCESS_REMOTE_ATOMIC);
+	ck_assert_int_eq(mr->access,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	ck_assert_int_eq(open_fds(), fds + 1);
 
 	ck_assert_int_eq(unmap(provider, 4 * MIB, MIB), 0);
@@ -221,7 +254,7 @@ START_TEST(a_file_that_is_refused_leaves_nothing)
 	int provider = provider_connect(), fds = open_fds();
 	int fd = memfd(MIB);
 	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, 0, 2 * MIB, fd);
-	ck_assert_int_eq(provider_answer_within(provider, VHOST_USER_BACKEND_SHMEM_MAP, 500), -EFBIG);
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_MAP), -EFBIG);
 	close(fd);
 	ck_assert_int_eq(open_fds(), fds);
 	ck_assert_int_eq(map(provider, 0, MIB), 0);
@@ -257,9 +290,8 @@ START_TEST(a_provider_that_goes_takes_its_mappings)
 	ck_assert_int_eq(map(other, 0, MIB), -EEXIST);
 	ck_assert_int_eq(unmap(other, 0, MIB), -EPERM);
 	close(provider);
-	fake_loop_run(loop, 500);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
-	ck_assert_int_eq(open_fds(), fds + 1 - 2);
+	wait_until(is_mr_count, CATALOGS + FAKE_DEVICES);
+	wait_until(is_fd_count, fds + 1 - 2);
 	ck_assert_int_eq(map(other, 0, MIB), 0);
 	close(other);
 }
@@ -268,12 +300,12 @@ END_TEST
 START_TEST(a_provider_that_goes_while_its_map_runs_leaves_nothing)
 {
 	serve();
-	int provider = provider_connect(), other = provider_connect(), fd = memfd(MIB);
+	int provider = provider_connect(), other = provider_connect(), fds = open_fds(), fd = memfd(MIB);
 	for (int i = 0; i < 20; i++)
 		provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, (uint64_t)i * MIB, MIB, fd);
 	close(fd);
 	close(provider);
-	fake_loop_run(loop, 1000);
+	wait_until(is_fd_count, fds - 2);
 	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
 	for (int i = 0; i < 20; i++)
 		ck_assert_int_eq(map(other, (uint64_t)i * MIB, MIB), 0);
@@ -316,9 +348,9 @@ START_TEST(deregistration_that_fails_while_undoing_keeps_the_range)
 	fake_fail("verbs_reg_mr_iova", 1, 1, -EIO);
 	fake_fail("verbs_dereg_mr", 0, 3, -EBUSY);
 	ck_assert_int_lt(map(provider, 0, MIB), 0);
-	fake_loop_run(loop, 1000);
 	int again = map(provider, 0, MIB);
-	/* It was undone after all, or its range stays taken: never a range that is free while its memory is registered. */
+	/* It was undone after all, or its range stays taken: never a range that is free while its memory is registered.
+	 */
 	ck_assert_int_eq(again, fake_counts().mrs == CATALOGS + FAKE_DEVICES ? 0 : -EEXIST);
 	close(provider);
 }
@@ -331,8 +363,7 @@ START_TEST(static_mappings_stand_before_the_daemon_is_ready)
 	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", &err), 0);
 	ck_assert_int_eq(started_result, NO_ANSWER);
 	serve();
-	fake_loop_run(loop, 500);
-	ck_assert_int_eq(started_result, 0);
+	wait_until(is_started, 0);
 	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
 
 	int provider = provider_connect();
@@ -351,8 +382,7 @@ START_TEST(a_static_mapping_that_fails_is_told_once)
 	mmap.len = 2 * MIB;
 	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "SHORT", &err), 0);
 	serve();
-	fake_loop_run(loop, 500);
-	ck_assert_int_eq(started_result, -EFBIG);
+	wait_until(is_started, -EFBIG);
 }
 END_TEST
 
@@ -362,8 +392,8 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, a_mapping_is_registered_on_every_device_and_removed_from_each);
-	tcase_add_loop_test(tcase, adding_that_fails_leaves_nothing, 0,
-		(int)(sizeof(failing_steps) / sizeof(failing_steps[0])));
+	tcase_add_loop_test(
+		tcase, adding_that_fails_leaves_nothing, 0, (int)(sizeof(failing_steps) / sizeof(failing_steps[0])));
 	tcase_add_test(tcase, a_file_that_is_refused_leaves_nothing);
 	tcase_add_test(tcase, a_provider_that_goes_takes_its_mappings);
 	tcase_add_test(tcase, a_provider_that_goes_while_its_map_runs_leaves_nothing);
