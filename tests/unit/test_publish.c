@@ -1,0 +1,920 @@
+/* test_publish.c: peers that keep the rules and peers that do not, and what a withdrawal promises. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "stages.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fake_loop.h"
+#include "fake_rdma.h"
+#include "publish/publish.h"
+#include "wire/peer.h"
+
+enum { REVOKE_MS = 1000, KEEPALIVE_S = 5, MAX_PEERS = 200, MAPPINGS_MAX = 64, PEERS_MAX = 512 };
+
+static struct event_loop *loop;
+static struct worker_pool *pool;
+static struct event_source *pool_source;
+static struct publish *publish;
+static struct sockaddr_storage listen_addresses[2];
+static struct publish_allow allow[] = {
+	{ .family = AF_INET, .address = { 10, 0, 0, 8 }, .prefix_len = 32 },
+	{ .family = AF_INET, .address = { 10, 0, 0, 0 }, .prefix_len = 25, .may_write = true },
+};
+static struct publish_config config = {
+	.listen = listen_addresses,
+	.listen_count = 2,
+	.allow = allow,
+	.allow_count = 2,
+	.keepalive_s = KEEPALIVE_S,
+	.revoke_timeout_ms = REVOKE_MS,
+	.max_peers = MAX_PEERS,
+	.max_extents = 100,
+};
+static struct memlock memlock;
+static struct registration *registrations[MAPPINGS_MAX];
+static uint64_t added[MAPPINGS_MAX], withdrawn[MAPPINGS_MAX];
+static unsigned int added_count, withdrawn_count, done_count;
+/* Peers that must not reach memory when a mapping is said to be withdrawn. */
+static struct fake_connection *must_be_cut;
+
+static void on_added(void *data, uint64_t mapping_id)
+{
+	added[added_count++] = mapping_id;
+}
+
+static void on_withdrawn(void *data, uint64_t mapping_id)
+{
+	if (must_be_cut && must_be_cut->qp)
+		ck_assert_int_eq(must_be_cut->qp->state, IBV_QPS_ERR);
+	withdrawn[withdrawn_count++] = mapping_id;
+}
+
+static void on_done(void *data)
+{
+	done_count++;
+}
+
+static const struct publish_ops ops = { .added = on_added, .withdrawn = on_withdrawn };
+
+static void on_pool(void *data, unsigned int events)
+{
+	worker_pool_collect(pool);
+}
+
+static void set_address(struct sockaddr_storage *storage, const char *text)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(7471) };
+	inet_pton(AF_INET, text, &in.sin_addr);
+	memcpy(storage, &in, sizeof(in));
+}
+
+static int try_open(struct err *err)
+{
+	set_address(&listen_addresses[0], "10.0.0.1");
+	set_address(&listen_addresses[1], "10.0.0.2");
+	memlock.limit = UINT64_MAX;
+	config.memlock = &memlock;
+	loop = fake_loop_new();
+	ck_assert_int_eq(worker_pool_new("test", 2, 1, &pool), 0);
+	pool_source = event_io_new(loop, worker_pool_fd(pool), on_pool, NULL);
+	event_io_set(pool_source, EVENT_READ);
+	return publish_new(loop, &config, pool, &ops, NULL, &publish, err);
+}
+
+static void open_publish(void)
+{
+	struct err err;
+	ck_assert_int_eq(try_open(&err), 0);
+}
+
+static void close_publish(void)
+{
+	for (unsigned int i = 0; i < MAPPINGS_MAX; i++)
+		registration_free(&registrations[i], NULL);
+	publish_free(&publish);
+	ck_assert_int_eq(fake_counts().mrs, 0);
+	ck_assert_int_eq(fake_counts().ids, 0);
+	ck_assert_int_eq(fake_counts().qps, 0);
+	ck_assert_int_eq(fake_counts().cqs, 0);
+	ck_assert_int_eq(fake_counts().pds, 0);
+	ck_assert_int_eq(fake_counts().comp_channels, 0);
+	event_source_free(&pool_source);
+	worker_pool_free(&pool);
+	fake_loop_free(&loop);
+}
+
+static void run(uint64_t ms)
+{
+	fake_loop_run(loop, ms);
+}
+
+/* What a peer's request says. */
+static struct peer_request hello = { .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE };
+
+static struct fake_connection *knock(unsigned int device, const char *address)
+{
+	uint8_t bytes[PEER_REQUEST_SIZE];
+	peer_request_write(&hello, bytes);
+	struct fake_connection *connection = fake_request(device, address, bytes, sizeof(bytes), 4);
+	run(0);
+	return connection;
+}
+
+static struct peer_frame sent(const struct fake_connection *connection)
+{
+	struct peer_frame frame = { .type = PEER_FRAME_ACK };
+	ck_assert_ptr_nonnull(connection->qp);
+	ck_assert_uint_ne(connection->qp->sent_size, 0);
+	ck_assert_int_eq(peer_frame_read(connection->qp->sent, connection->qp->sent_size, &frame), 0);
+	return frame;
+}
+
+static struct peer_notice notice(struct fake_connection *connection)
+{
+	struct peer_frame frame = sent(connection);
+	ck_assert_int_eq(frame.type, PEER_FRAME_NOTICE);
+	fake_complete_send(connection, IBV_WC_SUCCESS);
+	run(0);
+	return frame.notice;
+}
+
+static bool is_quiet(const struct fake_connection *connection)
+{
+	return connection->qp && connection->qp->sent_size == 0;
+}
+
+static void ack(struct fake_connection *connection, uint32_t sequence, uint64_t generation)
+{
+	struct peer_frame frame = { .type = PEER_FRAME_ACK, .ack = { sequence, generation } };
+	uint8_t bytes[PEER_FRAME_SIZE_MAX];
+	ssize_t size = peer_frame_write(&frame, bytes);
+	fake_receive(connection, bytes, (size_t)size, IBV_WC_RECV);
+	run(0);
+}
+
+static struct fake_connection *join(unsigned int device, const char *address)
+{
+	struct fake_connection *connection = knock(device, address);
+	ck_assert(connection->accepted);
+	fake_event(connection, RDMA_CM_EVENT_ESTABLISHED);
+	run(0);
+	ck_assert_int_eq(sent(connection).type, PEER_FRAME_WELCOME);
+	fake_complete_send(connection, IBV_WC_SUCCESS);
+	run(0);
+	return connection;
+}
+
+static bool is_cut(const struct fake_connection *connection)
+{
+	return !connection->qp && !connection->id;
+}
+
+static int try_add(uint64_t mapping_id, struct err *err)
+{
+	static void *addr;
+	if (!addr)
+		addr = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t device_count;
+	struct device *const *devices = publish_devices(publish, &device_count);
+	struct registration_request request = { .addr = addr, .len = 4096, .shm_offset = mapping_id * 4096 };
+	if (!registrations[mapping_id])
+		ck_assert_int_eq(
+			registration_new(devices, device_count, &request, &registrations[mapping_id], NULL), 0);
+	int r = publish_reserve(publish, 4096, err);
+	if (r < 0)
+		return r;
+	r = publish_add(publish, mapping_id, 0, false, 4096, registrations[mapping_id], err);
+	if (r < 0)
+		publish_unreserve(publish, 4096);
+	return r;
+}
+
+static void add(uint64_t mapping_id)
+{
+	struct err err;
+	ck_assert_int_eq(try_add(mapping_id, &err), 0);
+	run(5);
+	ck_assert_uint_eq(added[added_count - 1], mapping_id);
+}
+
+START_TEST(a_peer_has_no_right_before_it_is_admitted)
+{
+	open_publish();
+	struct fake_connection *peer = knock(0, "10.0.0.9");
+	ck_assert(peer->accepted);
+	ck_assert_int_eq(peer->qp->state, IBV_QPS_RTS);
+	ck_assert_uint_eq(peer->qp->attr.qp_access_flags, 0);
+	ck_assert_uint_eq(peer->qp->attr.retry_cnt, PEER_SEND_RETRIES);
+	ck_assert_uint_eq(peer->qp->attr.rnr_retry, PEER_SEND_RETRIES);
+	ck_assert_uint_eq(peer->qp->attr.min_rnr_timer, PEER_MIN_RNR_TIMER);
+	ck_assert_uint_eq(peer->qp->attr.max_dest_rd_atomic, 4);
+	ck_assert_uint_eq(peer->qp->receive_count, PEER_RECEIVES);
+	ck_assert_uint_eq(peer->param.responder_resources, 4);
+	struct peer_accept accept;
+	ck_assert_int_eq(peer_accept_read(peer->private_data, sizeof(peer->private_data), &accept), 0);
+	ck_assert_uint_eq(accept.keepalive, KEEPALIVE_S);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 1);
+
+	fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+	run(0);
+	struct peer_frame frame = sent(peer);
+	ck_assert_int_eq(frame.type, PEER_FRAME_WELCOME);
+	ck_assert_uint_eq(frame.welcome.granted, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	ck_assert_uint_eq(frame.welcome.generation, 1);
+	ck_assert_uint_eq(frame.welcome.catalog.rkey, fake_mr(0)->base.rkey);
+	ck_assert_uint_eq(peer->qp->attr.qp_access_flags,
+		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	ck_assert_uint_eq(publish_snapshot(publish).peers, 1);
+
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	ck_assert(is_cut(peer));
+	close_publish();
+}
+END_TEST
+
+static uint32_t granted(unsigned int device, const char *address)
+{
+	struct fake_connection *connection = knock(device, address);
+	fake_event(connection, RDMA_CM_EVENT_ESTABLISHED);
+	run(0);
+	uint32_t rights = sent(connection).welcome.granted;
+	unsigned int flags = connection->qp->attr.qp_access_flags;
+	ck_assert_int_eq(!!(flags & IBV_ACCESS_REMOTE_WRITE), !!(rights & MRSHARE_WRITE));
+	ck_assert_int_eq(!!(flags & IBV_ACCESS_REMOTE_ATOMIC), !!(rights & MRSHARE_ATOMIC));
+	fake_event(connection, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	return rights;
+}
+
+START_TEST(rights_are_those_asked_for_and_allowed)
+{
+	open_publish();
+	ck_assert_uint_eq(granted(0, "10.0.0.8"), MRSHARE_READ);
+	ck_assert_uint_eq(granted(1, "10.0.0.9"), MRSHARE_READ | MRSHARE_WRITE); /* atomics on the first device only */
+	hello.flags = 0;
+	ck_assert_uint_eq(granted(0, "10.0.0.9"), MRSHARE_READ);
+	close_publish();
+}
+END_TEST
+
+static void assert_rejected(struct fake_connection *peer, enum peer_reject_code code)
+{
+	run(0);
+	struct peer_reject reject;
+	ck_assert(peer->rejected);
+	ck_assert(!peer->accepted);
+	ck_assert_int_eq(peer_reject_read(peer->private_data, PEER_REJECT_SIZE_MAX, &reject), 0);
+	ck_assert_uint_eq(reject.code, code);
+	ck_assert_uint_gt(strlen(reject.text), 3);
+	ck_assert(is_cut(peer));
+}
+
+START_TEST(who_may_not_connect_is_told_why)
+{
+	open_publish();
+	assert_rejected(knock(0, "10.0.0.128"), PEER_REJECT_DENIED);
+	assert_rejected(knock(0, "11.0.0.9"), PEER_REJECT_DENIED);
+	assert_rejected(fake_request(0, "10.0.0.9", NULL, 0, 4), PEER_REJECT_MALFORMED);
+	uint8_t bytes[PEER_REQUEST_SIZE] = { 0 };
+	assert_rejected(fake_request(0, "10.0.0.9", bytes, sizeof(bytes), 4), PEER_REJECT_MALFORMED);
+	peer_request_write(&hello, bytes);
+	assert_rejected(fake_request(0, "10.0.0.9", bytes, 20, 4), PEER_REJECT_MALFORMED);
+	assert_rejected(fake_request(0, "10.0.0.9", bytes, sizeof(bytes), 0), PEER_REJECT_RESOURCES);
+	hello.version_min = hello.version_max = 2;
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_VERSION);
+	hello.version_min = hello.version_max = 0;
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_VERSION);
+	hello.version_max = UINT16_MAX;
+	ck_assert(knock(0, "10.0.0.9")->accepted);
+	run(10000);
+	close_publish();
+}
+END_TEST
+
+START_TEST(without_allow_only_own_addresses_connect)
+{
+	config.allow_count = 0;
+	open_publish();
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_DENIED);
+	struct fake_connection *own = join(0, "127.0.0.1");
+	fake_event(own, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(half_open_peers_are_bounded)
+{
+	open_publish();
+	struct fake_connection *peers[128];
+	for (unsigned int i = 0; i < 128; i++)
+		peers[i] = knock(0, "10.0.0.9");
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_FULL);
+	fake_event(peers[0], RDMA_CM_EVENT_ESTABLISHED);
+	run(4000);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 127);
+	run(2000);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 0);
+	ck_assert_uint_eq(publish_snapshot(publish).peers, 1);
+	ck_assert(is_cut(peers[127]));
+	fake_event(peers[0], RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(peers_are_bounded)
+{
+	open_publish();
+	struct fake_connection *peers[MAX_PEERS];
+	for (unsigned int i = 0; i < MAX_PEERS; i++)
+		peers[i] = join(i % 2, "10.0.0.9");
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_FULL);
+	fake_event(peers[7], RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	peers[7] = join(1, "10.0.0.9");
+	for (unsigned int i = 0; i < MAX_PEERS; i++)
+		fake_event(peers[i], RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	ck_assert_int_eq(fake_counts().qps, 0);
+	close_publish();
+}
+END_TEST
+
+/* Each call that a new peer needs fails in turn: it is rejected and leaves nothing. */
+START_TEST(a_peer_that_cannot_be_served_is_rejected)
+{
+	static const struct {
+		const char *function;
+		unsigned int skip;
+	} steps[] = {
+		{ "verbs_reg_mr", 0 },
+		{ "verbs_create_cq", 0 },
+		{ "verbs_req_notify_cq", 0 },
+		{ "verbs_create_qp", 0 },
+		{ "cm_init_qp_attr", 0 },
+		{ "cm_init_qp_attr", 2 },
+		{ "verbs_modify_qp", 0 },
+		{ "verbs_modify_qp", 1 },
+		{ "verbs_modify_qp", 2 },
+		{ "verbs_post_recv", 0 },
+		{ "verbs_post_recv", 3 },
+		{ "cm_accept", 0 },
+	};
+	open_publish();
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		fake_fail(steps[i].function, steps[i].skip, 1, -ENOMEM);
+		assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_RESOURCES);
+		ck_assert_int_eq(fake_counts().qps, 0);
+		ck_assert_uint_eq(publish_snapshot(publish).half_open, 0);
+	}
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(any_event_comes_in_any_state)
+{
+	static const enum rdma_cm_event_type ends[] = { RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_CONNECT_ERROR,
+		RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED };
+	open_publish();
+	for (unsigned int i = 0; i < 4; i++) {
+		struct fake_connection *peer = knock(0, "10.0.0.9");
+		fake_event(peer, RDMA_CM_EVENT_ADDR_CHANGE);
+		fake_event(peer, ends[i]);
+		fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+		fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+		fake_event(peer, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+		run(0);
+		ck_assert(is_cut(peer));
+		peer = join(0, "10.0.0.9");
+		fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+		fake_event(peer, ends[i]);
+		fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+		run(0);
+		ck_assert(is_cut(peer));
+	}
+	ck_assert_uint_eq(publish_snapshot(publish).peers, 0);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_change_is_told_once_and_changes_are_collected)
+{
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	struct err err;
+	for (uint64_t id = 1; id <= 5; id++)
+		ck_assert_int_eq(try_add(id, &err), 0);
+	ck_assert_uint_eq(added_count, 0); /* never from inside the call */
+	run(5);
+	ck_assert_uint_eq(added_count, 5);
+	struct peer_notice first = notice(peer);
+	ck_assert_uint_eq(first.sequence, 1);
+	ck_assert_uint_eq(first.generation, 2);
+	ck_assert_uint_eq(first.withdrawn_count, 0);
+	/* One at a time: the next one waits for the acknowledgement. */
+	add(6);
+	add(7);
+	ck_assert(is_quiet(peer));
+	ack(peer, 1, 2);
+	struct peer_notice second = notice(peer);
+	ck_assert_uint_eq(second.sequence, 2);
+	ck_assert_uint_eq(second.generation, 4);
+	ack(peer, 2, 4);
+	ck_assert(is_quiet(peer));
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_withdrawal_waits_for_each_acknowledgement)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *a = join(0, "10.0.0.9"), *b = join(1, "10.0.0.10");
+	publish_withdraw(publish, 1);
+	run(5);
+	struct peer_notice notice_a = notice(a), notice_b = notice(b);
+	ck_assert_uint_eq(notice_a.withdrawn_count, 1);
+	ck_assert_uint_eq(notice_a.withdrawn[0], 1);
+	ck_assert_uint_eq(notice_b.generation, 3);
+	ack(a, 1, 3);
+	run(REVOKE_MS - 100);
+	ck_assert_uint_eq(withdrawn_count, 0);
+	ack(b, 1, 3);
+	ck_assert_uint_eq(withdrawn_count, 1);
+	ck_assert_uint_eq(withdrawn[0], 1);
+	run(REVOKE_MS);
+	ck_assert(a->qp && b->qp);
+	fake_event(a, RDMA_CM_EVENT_DISCONNECTED);
+	fake_event(b, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(who_is_late_is_cut_before_the_promise)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *late = join(0, "10.0.0.9"), *good = join(0, "10.0.0.10");
+	must_be_cut = late;
+	if (_i == 1) /* the device refuses: then its queue pair must be gone */
+		fake_fail("verbs_modify_qp", 0, 1, -EINVAL);
+	publish_withdraw(publish, 1);
+	run(5);
+	notice(late);
+	notice(good);
+	ack(good, 1, 3);
+	run(REVOKE_MS - 100);
+	ck_assert_uint_eq(withdrawn_count, 0);
+	run(200);
+	ck_assert_uint_eq(withdrawn_count, 1);
+	ck_assert(is_cut(late));
+	ck_assert(late->disconnected);
+	ck_assert_ptr_nonnull(good->qp);
+	fake_event(good, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_queue_pair_that_stays_holds_the_promise_back)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *late = join(0, "10.0.0.9");
+	fake_fail("verbs_modify_qp", 0, 1, -EINVAL);
+	fake_fail("verbs_destroy_qp", 0, 1, -EBUSY);
+	publish_withdraw(publish, 1);
+	run(10 * REVOKE_MS);
+	ck_assert_uint_eq(withdrawn_count, 0);
+	ck_assert_ptr_nonnull(late->qp);
+}
+END_TEST
+
+START_TEST(a_peer_that_lags_learns_of_all_that_went)
+{
+	unsigned int count = (unsigned int)_i;
+	open_publish();
+	for (uint64_t id = 1; id <= count + 1; id++)
+		add(id);
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	publish_withdraw(publish, count + 1);
+	run(5);
+	uint64_t generation = notice(peer).generation;
+	for (uint64_t id = 1; id <= count; id++) {
+		publish_withdraw(publish, id);
+		run(5);
+	}
+	ack(peer, 1, generation);
+	struct peer_notice all = notice(peer);
+	ck_assert_uint_eq(all.generation, generation + count);
+	if (count > PEER_NOTICE_IDS_MAX) {
+		ck_assert_uint_eq(all.withdrawn_count, PEER_WITHDRAWN_ALL);
+	} else {
+		uint64_t sum = 0;
+		ck_assert_uint_eq(all.withdrawn_count, count);
+		for (unsigned int i = 0; i < count; i++)
+			sum += all.withdrawn[i];
+		ck_assert_uint_eq(sum, count * (count + 1) / 2);
+	}
+	ack(peer, 2, all.generation);
+	ck_assert_uint_eq(withdrawn_count, count + 1);
+	/* What it knows is not told again. */
+	add(count + 2);
+	ck_assert_uint_eq(notice(peer).withdrawn_count, 0);
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_mapping_withdrawn_before_it_was_written_is_never_added)
+{
+	open_publish();
+	struct err err;
+	ck_assert_int_eq(try_add(1, &err), 0);
+	publish_withdraw(publish, 1);
+	ck_assert_uint_eq(withdrawn_count, 0); /* never from inside the call */
+	run(5);
+	ck_assert_uint_eq(added_count, 0);
+	ck_assert_uint_eq(withdrawn_count, 1);
+	close_publish();
+}
+END_TEST
+
+START_TEST(who_breaks_the_protocol_is_dropped)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	uint8_t bytes[PEER_FRAME_SIZE_MAX] = { 0 };
+	bool told = _i < 7;
+	if (told) {
+		add(2);
+		ck_assert_uint_eq(notice(peer).generation, 3);
+	}
+	switch (_i) {
+	case 0:
+		ack(peer, 2, 3); /* a notice that was not sent */
+		break;
+	case 1:
+		ack(peer, 1, 2); /* an older generation */
+		break;
+	case 2:
+		ack(peer, 1, 4); /* one that is not there yet */
+		break;
+	case 3:
+		fake_receive(peer, bytes, sizeof(bytes), IBV_WC_RECV);
+		break;
+	case 4:
+		fake_receive(peer, bytes, 0, IBV_WC_RECV);
+		break;
+	case 5:
+		fake_receive(peer, bytes, 1 << 20, IBV_WC_RECV_RDMA_WITH_IMM);
+		break;
+	case 6:
+		ack(peer, 1, 3);
+		ck_assert_ptr_nonnull(peer->qp);
+		ack(peer, 1, 3); /* twice */
+		break;
+	case 7:
+		ack(peer, 0, 2); /* nothing was asked */
+		break;
+	default:
+		fake_receive(peer, bytes,
+			(size_t)peer_frame_write(
+				&(struct peer_frame){ .type = PEER_FRAME_NOTICE, .notice = { .slot_offset = 64 } },
+				bytes),
+			IBV_WC_RECV);
+	}
+	run(0);
+	ck_assert(is_cut(peer));
+	ck_assert_uint_eq(publish_snapshot(publish).peers, 0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(silence_is_broken_and_silent_peers_are_dropped)
+{
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9"), *silent = join(0, "10.0.0.10"),
+			       *deaf = join(0, "10.0.0.11");
+	for (uint32_t sequence = 1; sequence < 6; sequence++) {
+		ck_assert(is_quiet(peer));
+		run(KEEPALIVE_S * 1000 + 10);
+		struct peer_notice alive = notice(peer);
+		ck_assert_uint_eq(alive.sequence, sequence);
+		ck_assert_uint_eq(alive.generation, 1);
+		ck_assert_uint_eq(alive.withdrawn_count, 0);
+		if (sequence == 1)
+			notice(silent);
+		ack(peer, sequence, 1);
+		ck_assert_int_eq(is_cut(silent), sequence >= 4);
+		ck_assert_int_eq(is_cut(deaf), sequence >= 4); /* whose send never completes */
+	}
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_peer_that_takes_no_frame_is_dropped)
+{
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	add(1);
+	fake_complete_send(peer, IBV_WC_RNR_RETRY_EXC_ERR);
+	run(0);
+	ck_assert(is_cut(peer));
+	close_publish();
+}
+END_TEST
+
+START_TEST(an_unlucky_admission_ends_the_peer)
+{
+	open_publish();
+	struct fake_connection *peer = knock(0, "10.0.0.9");
+	fake_fail(_i ? "verbs_post_send" : "verbs_modify_qp", 0, 1, -EIO);
+	fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+	run(0);
+	ck_assert(is_cut(peer));
+	ck_assert_uint_eq(publish_snapshot(publish).peers, 0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_device_that_is_gone_takes_its_peers_along)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *lost = join(0, "10.0.0.9"), *other = join(1, "10.0.0.10");
+	/* From now on nothing works there any more. */
+	fake_fail("verbs_modify_qp", 0, 1, -EIO);
+	if (_i == 0)
+		fake_event(lost, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	else if (_i == 1)
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+	else
+		fake_fail("verbs_next_cq_event", 0, 1, -EIO);
+	if (_i == 2)
+		ack(lost, 9, 9);
+	run(0);
+	ck_assert(is_cut(lost));
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_REGISTERING);
+	publish_withdraw(publish, 1);
+	run(5);
+	ack(other, notice(other).sequence, 3);
+	ck_assert_uint_eq(withdrawn_count, 1);
+	fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(peers_of_a_device_can_be_dropped)
+{
+	open_publish();
+	size_t count;
+	struct device *const *devices = publish_devices(publish, &count);
+	ck_assert_uint_eq(count, 2);
+	struct fake_connection *a = join(0, "10.0.0.9"), *b = join(0, "10.0.0.10"), *other = join(1, "10.0.0.11");
+	publish_drop_peers(publish, devices[0], on_done, NULL);
+	publish_drop_peers(publish, devices[0], on_done, NULL);
+	ck_assert_uint_eq(done_count, 0);
+	run(0);
+	ck_assert_uint_eq(done_count, 2);
+	ck_assert(is_cut(a) && is_cut(b));
+	ck_assert_ptr_nonnull(other->qp);
+	a = join(0, "10.0.0.9");
+	publish_drop_peers(publish, devices[0], on_done, NULL);
+	run(0);
+	ck_assert_uint_eq(done_count, 3);
+	publish_drop_peers(publish, devices[0], on_done, NULL);
+	ck_assert_uint_eq(done_count, 3);
+	run(0);
+	ck_assert_uint_eq(done_count, 4);
+	fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(the_end_is_told_and_waited_for)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *peer = join(0, "10.0.0.9"), *half_open = knock(0, "10.0.0.9");
+	publish_stop(publish, on_done, NULL);
+	run(0);
+	ck_assert(is_cut(half_open));
+	struct peer_notice last = notice(peer);
+	ck_assert_uint_eq(last.withdrawn_count, PEER_WITHDRAWN_ALL);
+	ck_assert_uint_eq(last.slot_size, 0);
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_RESOURCES);
+	ck_assert_uint_eq(done_count, 0);
+	if (_i == 0) {
+		ack(peer, last.sequence, last.generation);
+	} else {
+		run(250);
+		ck_assert_uint_eq(done_count, 0);
+		run(100);
+	}
+	ck_assert_uint_eq(done_count, 1);
+	ck_assert(is_cut(peer));
+	publish_withdraw(publish, 1); /* as a provider that goes meanwhile */
+	run(1000);
+	ck_assert_uint_eq(withdrawn_count, 0);
+	ck_assert_uint_eq(done_count, 1);
+	close_publish();
+}
+END_TEST
+
+START_TEST(the_end_waits_for_nothing_that_hangs)
+{
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	fake_fail("verbs_destroy_qp", 0, 1, -EBUSY);
+	publish_stop(publish, on_done, NULL);
+	run(490);
+	ck_assert_uint_eq(done_count, 0);
+	run(20);
+	ck_assert_uint_eq(done_count, 1);
+	ck_assert_int_eq(peer->qp->state, IBV_QPS_ERR);
+	publish_free(&publish);
+}
+END_TEST
+
+/* A completion that comes after its peer's slot has a new peer touches nobody. */
+START_TEST(a_late_completion_is_nobodys)
+{
+	open_publish();
+	struct fake_connection *first = join(0, "10.0.0.9");
+	struct ibv_wc stale = { .wr_id = first->qp->receive_ids[0], .status = IBV_WC_WR_FLUSH_ERR };
+	fake_event(first, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	struct fake_connection *second = join(0, "10.0.0.10");
+	uint64_t own = second->qp->receive_ids[0];
+	ck_assert_uint_ne(own, stale.wr_id);
+	ck_assert_uint_eq(own & 0xffffffff, stale.wr_id & 0xffffffff); /* the same slot */
+	second->qp->receive_ids[0] = stale.wr_id;
+	fake_receive(second, &stale, 0, IBV_WC_RECV);
+	run(0);
+	ck_assert_ptr_nonnull(second->qp);
+	fake_event(second, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_full_catalog_is_an_error_that_names_the_flag)
+{
+	config.max_extents = 2;
+	open_publish();
+	add(1);
+	add(2);
+	struct err err;
+	ck_assert_int_eq(try_add(3, &err), -EDQUOT);
+	ck_assert_ptr_nonnull(strstr(err.text, "--max-extents"));
+	publish_withdraw(publish, 1);
+	run(5);
+	add(3);
+	close_publish();
+}
+END_TEST
+
+/* Each call of the start fails in turn: an error in words, and nothing left. */
+START_TEST(a_start_that_fails_leaves_nothing)
+{
+	static const struct {
+		const char *function;
+		unsigned int skip;
+	} steps[] = {
+		{ "cm_channel_new", 0 },
+		{ "cm_id_new", 0 },
+		{ "cm_id_new", 1 },
+		{ "cm_bind", 0 },
+		{ "cm_bind", 1 },
+		{ "verbs_query_device", 0 },
+		{ "verbs_query_device", 1 },
+		{ "verbs_alloc_pd", 0 },
+		{ "verbs_alloc_pd", 1 },
+		{ "verbs_reg_mr_iova", 0 },
+		{ "verbs_reg_mr_iova", 1 },
+		{ "verbs_create_comp_channel", 0 },
+		{ "verbs_create_comp_channel", 1 },
+		{ "verbs_set_async_nonblocking", 1 },
+		{ "cm_listen", 0 },
+		{ "cm_listen", 1 },
+	};
+	struct err err = { .text = "" };
+	fake_fail(steps[_i].function, steps[_i].skip, 1, -EPERM);
+	ck_assert_int_eq(try_open(&err), -EPERM);
+	ck_assert_ptr_null(publish);
+	ck_assert_uint_gt(strlen(err.text), 10);
+	ck_assert_uint_eq(memlock.pinned, 0);
+	ck_assert_int_eq(fake_counts().mrs, 0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(no_device_is_an_error_that_says_how_to_make_one)
+{
+	struct err err;
+	fake_fail("cm_bind", 1, 1, -ENODEV);
+	ck_assert_int_eq(try_open(&err), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(err.text, "10.0.0.2:7471"));
+	ck_assert_ptr_nonnull(strstr(err.text, "rdma link add"));
+	close_publish();
+}
+END_TEST
+
+START_TEST(rights_that_a_device_does_not_enforce_are_refused)
+{
+	struct err err;
+	fake_attr[1].vendor_id = 0x8086;
+	ck_assert_int_eq(try_open(&err), -EOPNOTSUPP);
+	ck_assert_ptr_nonnull(strstr(err.text, "fake1"));
+	close_publish();
+	allow[0].may_write = true;
+	open_publish();
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_small_device_has_small_groups)
+{
+	fake_attr[0].max_cqe = 20; /* two peers a completion queue */
+	open_publish();
+	struct fake_connection *peers[7];
+	for (unsigned int i = 0; i < 7; i++)
+		peers[i] = join(0, "10.0.0.9");
+	ck_assert_int_eq(fake_counts().cqs, 4);
+	for (unsigned int i = 0; i < 7; i++)
+		fake_event(peers[i], RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+static void add_peer_tests(TCase *tcase)
+{
+	tcase_add_test(tcase, a_peer_has_no_right_before_it_is_admitted);
+	tcase_add_test(tcase, rights_are_those_asked_for_and_allowed);
+	tcase_add_test(tcase, who_may_not_connect_is_told_why);
+	tcase_add_test(tcase, without_allow_only_own_addresses_connect);
+	tcase_add_test(tcase, half_open_peers_are_bounded);
+	tcase_add_test(tcase, peers_are_bounded);
+	tcase_add_test(tcase, a_peer_that_cannot_be_served_is_rejected);
+	tcase_add_test(tcase, any_event_comes_in_any_state);
+	tcase_add_loop_test(tcase, who_breaks_the_protocol_is_dropped, 0, 9);
+	tcase_add_test(tcase, silence_is_broken_and_silent_peers_are_dropped);
+	tcase_add_test(tcase, a_peer_that_takes_no_frame_is_dropped);
+	tcase_add_loop_test(tcase, an_unlucky_admission_ends_the_peer, 0, 2);
+	tcase_add_test(tcase, a_late_completion_is_nobodys);
+	tcase_add_test(tcase, a_small_device_has_small_groups);
+}
+
+static void add_mapping_tests(TCase *tcase)
+{
+	tcase_add_test(tcase, a_change_is_told_once_and_changes_are_collected);
+	tcase_add_test(tcase, a_withdrawal_waits_for_each_acknowledgement);
+	tcase_add_loop_test(tcase, who_is_late_is_cut_before_the_promise, 0, 2);
+	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_promise_back);
+	tcase_add_loop_test(tcase, a_peer_that_lags_learns_of_all_that_went, 15, 18);
+	tcase_add_test(tcase, a_mapping_withdrawn_before_it_was_written_is_never_added);
+	tcase_add_loop_test(tcase, a_device_that_is_gone_takes_its_peers_along, 0, 3);
+	tcase_add_test(tcase, peers_of_a_device_can_be_dropped);
+	tcase_add_test(tcase, a_full_catalog_is_an_error_that_names_the_flag);
+}
+
+static void add_life_tests(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, the_end_is_told_and_waited_for, 0, 2);
+	tcase_add_test(tcase, the_end_waits_for_nothing_that_hangs);
+	tcase_add_loop_test(tcase, a_start_that_fails_leaves_nothing, 0, 16);
+	tcase_add_test(tcase, no_device_is_an_error_that_says_how_to_make_one);
+	tcase_add_test(tcase, rights_that_a_device_does_not_enforce_are_refused);
+}
+
+void add_publish_tests(Suite *suite)
+{
+	TCase *tcase = tcase_create("publish");
+	tcase_set_timeout(tcase, 60);
+	add_peer_tests(tcase);
+	add_mapping_tests(tcase);
+	add_life_tests(tcase);
+	suite_add_tcase(suite, tcase);
+}
