@@ -53,7 +53,7 @@ START_TEST(extremes)
 {
 	struct mrshare_view views[] = {
 		{ .rkey = UINT32_MAX, .addr = UINT64_MAX, .size = UINT64_MAX, .device_name = "" },
-		{ .rkey = 0, .addr = (1ull << 53) + 1, .size = 1ull << 63, .device_name = "a\"b\\c/d\x01\x7f" },
+		{ .rkey = 0, .addr = (1ull << 53) + 1, .size = 1ull << 63, .device_name = "a\"b\\c/d e\x01\x7f" },
 		{ .addr = INT64_MAX, .size = UINT64_MAX - 1, .device_name = "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80" },
 	};
 	for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {

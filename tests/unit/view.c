@@ -145,6 +145,8 @@ START_TEST(name_utf8)
 		"\xe2\x82",
 		"\xf0\x9f\x98", /* cut short */
 		"\xc2\x41",
+		"\xc2\xc0",
+		"\xdf\xff",
 		"\xc2\xc2",
 		"\xe2\x41\x80",
 		"\xe2\x82\x41",
