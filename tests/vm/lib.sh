@@ -89,8 +89,16 @@ daemon_listens() {
     [[ $* != *--rdma-listen* ]] || rdma resource show cm_id | grep -q "state LISTEN .*pid $pid "
 }
 
-# mr_count [PID]: registered MRs, of all processes or of one
-mr_count() { rdma resource show mr | grep -c "pid ${1:-[0-9]*} " || true; }
+# mr_count [PID]: registered MRs, of all processes or of one. The kernel names the thread that registered,
+# which may have ended since: those without a thread are counted for whoever is asked for.
+mr_count() {
+    local thread process count=0
+    while read -r thread; do
+        process=$(awk '/^Tgid:/ {print $2}' "/proc/$thread/status" 2>/dev/null) || true
+        [[ ${1:-} && $process && $process != "$1" ]] || count=$((count + 1))
+    done < <(rdma resource show mr | sed -n 's/.* pid \([0-9]*\) .*/\1/p')
+    echo "$count"
+}
 
 # fd_count PID
 fd_count() { find "/proc/$1/fd" -mindepth 1 | wc -l; }
