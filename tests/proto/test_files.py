@@ -49,8 +49,10 @@ class Files(Case):
         left, right = socket.socketpair()
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         epoll = select.epoll()
-        self.addCleanup(lambda: [each.close() for each in (left, right, tcp, epoll)])
-        self.keep(reader), self.keep(writer)
+        for each in (left, right, tcp, epoll):
+            self.addCleanup(each.close)
+        for fd in (reader, writer):
+            self.keep(fd)
         os.mkfifo(os.path.join(self.logs, "fifo"))
         for what, fd, access in (
                 ("read end of a pipe", reader, 0), ("socket pair", left.fileno(), 1), ("socket pair, read-only", left.fileno(), 0),

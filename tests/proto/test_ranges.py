@@ -52,12 +52,12 @@ class Ranges(Case):
         file = self.memfd(16 * PAGE)
         for page in (8, 12):
             self.want("0", me.map(file, shm_offset=page * PAGE, len=4 * PAGE), f"map at page {page}")
-        for start, length, what in ((8, 2, "the first half"), (10, 2, "the second half"), (8, 8, "two neighbours as one"), (9, 2, "the middle"),
-                                    (7, 4, "one page early"), (9, 4, "one page late"), (7, 5, "one page more before"), (8, 5, "one page more behind"),
-                                    (0, 4, "nothing there"), (16, 4, "behind both"), (0, 1024, "everything")):
+        for start, length, what in ((8, 2, "the first half"), (10, 2, "the second half"), (8, 8, "two neighbours as one"),
+                                    (9, 2, "the middle"), (7, 4, "one page early"), (9, 4, "one page late"),
+                                    (7, 5, "one page more before"), (8, 5, "one page more behind"), (0, 4, "nothing there"), (16, 4, "behind both"), (0, 1024, "everything")):
             self.want("-ENOENT", me.unmap(shm_offset=start * PAGE, len=length * PAGE), f"unmap: {what}")
-        for start, length, what in ((8, 4, "the same twice"), (5, 4, "the first page"), (15, 4, "the last page"), (11, 2, "over the border"),
-                                    (7, 10, "around both"), (9, 1, "inside"), (8, 8, "both")):
+        for start, length, what in ((8, 4, "the same twice"), (5, 4, "the first page"), (15, 4, "the last page"),
+                                    (11, 2, "over the border"), (7, 10, "around both"), (9, 1, "inside"), (8, 8, "both")):
             self.want("-EEXIST", me.map(file, shm_offset=start * PAGE, len=length * PAGE), f"map: {what}")
         self.want(["rw-s", "rw-s"], [entry.access for entry in served.maps_of(file)], "the mappings afterwards")
         self.want("0", me.map(file, shm_offset=4 * PAGE, len=4 * PAGE), "map right before")
@@ -98,7 +98,8 @@ class Ranges(Case):
         me = self.provider(served)
         for shmid, size in ((0, 64 * M), (1, 3 * M), (2, G)):
             file = self.memfd(8 * PAGE, name=f"region{shmid}")
-            for shm_offset, fd_offset, length, access in ((0, 0, PAGE, 1), (M, 4 * PAGE, 2 * PAGE, 1), (size - 3 * PAGE, PAGE, 3 * PAGE, 0)):
+            for shm_offset, fd_offset, length, access in ((0, 0, PAGE, 1), (M, 4 * PAGE, 2 * PAGE, 1),
+                                                          (size - 3 * PAGE, PAGE, 3 * PAGE, 0)):
                 fields = {"shmid": shmid, "shm_offset": shm_offset, "fd_offset": fd_offset, "len": length, "flags": access}
                 self.want("0", me.map(file, **fields), f"map {fields}")
                 base = self.base_of(served, file, shm_offset)

@@ -317,7 +317,6 @@ class Hung(Waits):
 
     def test_many_providers_hang(self):
         """A job that is stuck for 10 s keeps its thread to itself: then the others go on."""
-        self.need(self.long, "takes long: run with --long")
         with self.begin() as mounted:
             stuck = [self.provider(self.served) for _ in range(12)]
             files = [self.open() for _ in stuck]
