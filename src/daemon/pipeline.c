@@ -544,12 +544,12 @@ int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, 
 	int r = regions_new(&config->limits, &pipeline->regions);
 	if (r < 0)
 		return err_set(err, r, "out of memory");
-	r = pool_new(pipeline, "worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG, &pipeline->workers, err);
+	r = pool_new(pipeline, "mrshared-worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG, &pipeline->workers, err);
 	if (r < 0 || !config->publish)
 		return r;
-	r = pool_new(pipeline, "deregister", 1, 1, &pipeline->deregisterer, err);
+	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
-		r = pool_new(pipeline, "destroy", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
+		r = pool_new(pipeline, "mrshared-destr", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
 	if (r < 0)
 		return r;
 	pipeline->publish_config = *config->publish;

@@ -14,6 +14,7 @@ says "a file that is open read-only is mapped" reader '^mapped'
 matches "its view says read-only" ' r-- ' "$(mrshare list "$addr0")"
 
 start_program peer lib_peer "$addr0" "$addr1"
+says "a peer is connected" peer '^connect ok'
 asked "the library refuses the write" peer '^write EACCES .*read-only' write 0 0 harm
 asked "and goes on reading" peer '^read ok unharmed$' read 0 0 16
 refused "the command refuses the write" mrshare write "$addr0" 0:0 <<<harm

@@ -9,6 +9,7 @@ start_provider one --shmid 0 --shm-offset 0 --memfd 4M
 asked "the provider writes" one '^put' put 0 public
 
 start_program reader lib_peer "$addr0" "$addr1"
+says "a peer is connected" reader '^connect ok'
 asked "a read-only network reads" reader '^read ok public$' read 0 0 16
 asked "but is not granted writes" reader '^write EACCES' write 0 0 mine
 start_program raw raw_peer "$addr0" "$addr1" now
