@@ -27,9 +27,10 @@ static int check_files(const struct options *options, struct err *err)
 	uint64_t needed = options->max_providers * PROVIDER_FDS_MAX + options->max_mappings + FILES_OWN;
 	if (limit.rlim_max >= needed)
 		return 0;
-	return err_set(err, -ERANGE, "--max-providers %" PRIu64 " and --max-mappings %" PRIu64 " need %" PRIu64
-				     " open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the "
-				     "flags",
+	return err_set(err, -ERANGE,
+		"--max-providers %" PRIu64 " and --max-mappings %" PRIu64 " need %" PRIu64
+		" open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the "
+		"flags",
 		options->max_providers, options->max_mappings, needed, (uint64_t)limit.rlim_max);
 }
 
@@ -47,8 +48,9 @@ static int check_maps(const struct options *options, struct err *err)
 	uint64_t needed = 2 * options->max_mappings + MAPS_OWN;
 	if (limit >= needed)
 		return 0;
-	return err_set(err, -ERANGE, "--max-mappings %" PRIu64 " needs vm.max_map_count = %" PRIu64 ", it is %" PRIu64
-				     ": raise it (sysctl vm.max_map_count=%" PRIu64 "), or lower the flag",
+	return err_set(err, -ERANGE,
+		"--max-mappings %" PRIu64 " needs vm.max_map_count = %" PRIu64 ", it is %" PRIu64
+		": raise it (sysctl vm.max_map_count=%" PRIu64 "), or lower the flag",
 		options->max_mappings, needed, limit, needed);
 }
 

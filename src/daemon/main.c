@@ -138,8 +138,8 @@ static int map_static(const struct options_map *map, struct err *err)
 
 	uint64_t size = (uint64_t)st.st_size;
 	if (!map->len && (size <= map->offset || size % 4096))
-		return err_set(err, -EINVAL, "--map %s: the file has %s: give a len that is a multiple of 4096", map->path,
-			size_format(size).text);
+		return err_set(err, -EINVAL, "--map %s: the file has %s: give a len that is a multiple of 4096",
+			map->path, size_format(size).text);
 	struct mrshare_mmap mmap = {
 		.shmid = map->shmid,
 		.fd_offset = map->offset,
@@ -175,7 +175,8 @@ static int start(struct err *err)
 	for (size_t i = 0; r == 0 && i < options->map_count; i++)
 		r = map_static(&options->maps[i], err);
 	if (r == 0)
-		r = pipeline_start(self.pipeline, options->provider_socket ? &self.providers : NULL, on_started, NULL, err);
+		r = pipeline_start(
+			self.pipeline, options->provider_socket ? &self.providers : NULL, on_started, NULL, err);
 	return r;
 }
 
@@ -186,13 +187,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "mrshared: %s\n", err.text);
 		return EXIT_USAGE;
 	}
-	if (self.options.help) {
-		options_help();
-		return EXIT_SUCCESS;
-	}
-	if (self.options.version) {
-		printf("mrshared %s\n", PACKAGE_VERSION);
-		return EXIT_SUCCESS;
+	if (self.options.help || self.options.version) {
+		if (self.options.help)
+			options_help();
+		else
+			printf("mrshared %s\n", PACKAGE_VERSION);
+		return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 	}
 	log_set_level(self.options.log_level);
 	signal(SIGPIPE, SIG_IGN);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "base/range.h"
 #include "base/size.h"
@@ -54,7 +55,8 @@ static int parse_page_multiple(const char *what, const char *text, uint64_t *ret
 {
 	uint64_t size;
 	if (size_parse(text, &size) < 0 || !is_aligned(size, PAGE) || size > INT64_MAX)
-		return err_set(err, -EINVAL, "%s '%s': wanted a multiple of %d, such as 0x1000, 64M or 1G", what, text, PAGE);
+		return err_set(
+			err, -EINVAL, "%s '%s': wanted a multiple of %d, such as 0x1000, 64M or 1G", what, text, PAGE);
 	*ret_size = size;
 	return 0;
 }
@@ -100,8 +102,9 @@ static int parse_plain_count(const char *text, uint64_t *ret_count)
 
 static int on_provider_socket(struct options *options, const char *value, struct err *err)
 {
-	if (!*value)
-		return err_set(err, -EINVAL, "wanted a path");
+	const size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+	if (!*value || strlen(value) > max)
+		return err_set(err, -EINVAL, "wanted a path of 1 to %zu bytes", max);
 	options->provider_socket = value;
 	return 0;
 }
@@ -204,7 +207,8 @@ static int parse_map_key(struct options_map *map, bool *have_shmid, const char *
 			return err_set(err, -EINVAL, "len must be above 0");
 		return r;
 	}
-	return err_set(err, -EINVAL, "'%s' is unknown: wanted shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", key);
+	return err_set(
+		err, -EINVAL, "'%s' is unknown: wanted shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", key);
 }
 
 static int on_map(struct options *options, const char *value, struct err *err)
@@ -408,7 +412,8 @@ static int check_together(const struct options *options, struct err *err)
 	if (!options->shmem_count)
 		return err_set(err, -EINVAL, "--shmem ID:SIZE is missing: at least one region is needed");
 	if (!options->provider_socket && !options->map_count)
-		return err_set(err, -EINVAL, "--provider-socket PATH or --map is missing: nothing could ever be mapped");
+		return err_set(
+			err, -EINVAL, "--provider-socket PATH or --map is missing: nothing could ever be mapped");
 
 	for (size_t i = 0; i < options->map_count; i++) {
 		const struct options_map *map = &options->maps[i];
@@ -465,7 +470,8 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 		if (c == ':')
 			return err_set(err, -EINVAL, "%s wants %s", argv[optind - 1], specs[optopt].argument);
 		if (c == '?')
-			return err_set(err, -EINVAL, "'%s' is no flag, or takes no value: see mrshared --help", argv[at]);
+			return err_set(
+				err, -EINVAL, "'%s' is no flag, or takes no value: see mrshared --help", argv[at]);
 		int r = specs[c].parse(ret_options, optarg, err);
 		if (r < 0) {
 			err_prefix(err, "--%s", specs[c].name);

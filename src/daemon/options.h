@@ -53,8 +53,8 @@ struct options {
 	bool help, version;
 };
 
-/* Parses the command line, opening nothing. `err` is one line that says which flag is wrong and what is allowed. Strings
- * stay argv's. */
+/* Parses the command line, opening nothing. `err` is one line that says which flag is wrong and what is allowed.
+ * Strings stay argv's. */
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err);
 /* The text of --help. */
 void options_help(void);

@@ -1,10 +1,11 @@
 /* pipeline.c: wires the stages together and holds the life of a mapping. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a mapping
- * goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING, DEREGISTERING,
- * CLEARING), publish (PUBLISHING, WITHDRAWING, DROPPING), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what
- * fails, or whose provider goes away, is undone by the same steps that remove a live mapping, entered where it stands.
+ * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
+ * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
+ * DEREGISTERING, CLEARING), publish (PUBLISHING, WITHDRAWING, DROPPING), or nobody (LIVE, STUCK). Up to LIVE it is all
+ * or nothing: what fails, or whose provider goes away, is undone by the same steps that remove a live mapping, entered
+ * where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -52,10 +53,10 @@ struct life {
 	struct err undo_err;        /* why the last step of removing it failed */
 
 	int fd;
-	bool placed;          /* mapped over the reservation */
+	bool placed; /* mapped over the reservation */
 	bool unsealed;
-	bool reserved;        /* has room in the catalogs, but no entries */
-	bool pinned;          /* has its share of the memlock budget */
+	bool reserved; /* has room in the catalogs, but no entries */
+	bool pinned;   /* has its share of the memlock budget */
 	atomic_bool cancelled;
 	struct registration *registration;
 	size_t devices_dropping;
@@ -121,8 +122,8 @@ static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_c
  */
 
 /* Takes the range and all else that is known at once. `fd` becomes the life's when this succeeds. */
-static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner, const char *name,
-	struct life **ret_life, struct err *err)
+static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner,
+	const char *name, struct life **ret_life, struct err *err)
 {
 	struct life *life = calloc(1, sizeof(*life));
 	if (!life)
@@ -236,7 +237,8 @@ static void life_is_live(struct life *life)
 	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life->name, mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
-		log_warning("%s: the file of mapping %" PRIu64 " can be truncated, which kills every QEMU that maps it and "
+		log_warning("%s: the file of mapping %" PRIu64
+			    " can be truncated, which kills every QEMU that maps it and "
 			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
 			life->name, mapping->id);
 	life->state = LIFE_LIVE;
@@ -531,8 +533,8 @@ static int pool_new(struct pipeline *pipeline, const char *name, unsigned int ma
 	return 0;
 }
 
-int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline,
-	struct err *err)
+int pipeline_new(
+	struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline, struct err *err)
 {
 	struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
 	if (!pipeline)
@@ -544,7 +546,8 @@ int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, 
 	int r = regions_new(&config->limits, &pipeline->regions);
 	if (r < 0)
 		return err_set(err, r, "out of memory");
-	r = pool_new(pipeline, "mrshared-worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG, &pipeline->workers, err);
+	r = pool_new(pipeline, "mrshared-worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG,
+		&pipeline->workers, err);
 	if (r < 0 || !config->publish)
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
@@ -554,7 +557,8 @@ int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, 
 		return r;
 	pipeline->publish_config = *config->publish;
 	pipeline->publish_config.memlock = &pipeline->memlock;
-	return publish_new(loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
+	return publish_new(
+		loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
 }
 
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)
@@ -562,8 +566,8 @@ int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size,
 	return regions_add(pipeline->regions, shmid, size, err);
 }
 
-int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
-	struct err *err)
+int pipeline_map_static(
+	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err)
 {
 	struct life *life;
 	int r = life_new(pipeline, mmap, fd, 0, name, &life, err);

@@ -24,13 +24,13 @@ typedef void pipeline_started_fn(void *data, int result, const struct err *err);
 
 /* Without regions and sockets. `config` must outlive it. A daemon has one, which ends with the process: what a worker
  * that hangs still uses is never freed under it. */
-int pipeline_new(struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline,
-	struct err *err);
+int pipeline_new(
+	struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline, struct err *err);
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err);
 /* Begins a static mapping of `fd`, which becomes the pipeline's when this succeeds. `name` is for logs and must live as
  * long as the pipeline. */
-int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
-	struct err *err);
+int pipeline_map_static(
+	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err);
 /* Opens the provider socket (`providers` may be NULL: none) and serves. `started` may be called from inside. */
 int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
 	void *data, struct err *err);

@@ -20,8 +20,8 @@
 #include "base/range.h"
 #include "base/size.h"
 
-/* File systems whose files another process or host serves: it can make any access wait. What linux/magic.h lacks is from
- * statfs(2). */
+/* File systems whose files another process or host serves: it can make any access wait. What linux/magic.h lacks is
+ * from statfs(2). */
 static const struct {
 	uint32_t magic;
 	const char *name;
@@ -73,15 +73,17 @@ int admission_check_fd(int fd, bool writable, struct err *err)
 
 	int mode = flags & O_ACCMODE;
 	if (writable && mode != O_RDWR)
-		return err_set(err, -EACCES, "a writable mapping was asked for, but the file is not open for reading and "
-					     "writing: open it O_RDWR, or map it read-only");
+		return err_set(err, -EACCES,
+			"a writable mapping was asked for, but the file is not open for reading and "
+			"writing: open it O_RDWR, or map it read-only");
 	if (mode == O_WRONLY)
 		return err_set(err, -EACCES, "the file is open for writing only: open it O_RDWR");
 
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (writable && seals >= 0 && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
-		return err_set(err, -EACCES, "a writable mapping was asked for, but the memfd is sealed against writing: "
-					     "map it read-only");
+		return err_set(err, -EACCES,
+			"a writable mapping was asked for, but the memfd is sealed against writing: "
+			"map it read-only");
 	return 0;
 }
 
@@ -127,8 +129,9 @@ static int look_at_file(int fd, struct file_facts *ret_facts, struct err *err)
 	if (S_ISCHR(st.st_mode) && look_at_device_dax(&st, ret_facts))
 		return 0;
 	if (!S_ISREG(st.st_mode))
-		return err_set(err, -ENODEV, "it is no regular file, memfd or device-DAX device: use a memfd, or a file on "
-					     "tmpfs, hugetlbfs or a disk");
+		return err_set(err, -ENODEV,
+			"it is no regular file, memfd or device-DAX device: use a memfd, or a file on "
+			"tmpfs, hugetlbfs or a disk");
 
 	struct statfs fs;
 	if (fstatfs(fd, &fs) < 0)
@@ -175,8 +178,9 @@ static int choose_prot(int fd, const struct admission_request *request, const st
 	if (request->writable || !rules->pinned || rules->pins_read_only)
 		return 0;
 	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
-		return err_set(err, -EOPNOTSUPP, "this kernel (before Linux 6.2) does not pin a file that is open read-only: "
-						 "open it O_RDWR; peers get read access only all the same");
+		return err_set(err, -EOPNOTSUPP,
+			"this kernel (before Linux 6.2) does not pin a file that is open read-only: "
+			"open it O_RDWR; peers get read access only all the same");
 	*ret_prot |= PROT_WRITE;
 	return 0;
 }
@@ -189,8 +193,9 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 	if (r < 0)
 		return r;
 	if (facts.served && !rules->any_filesystem)
-		return err_set(err, -ENODEV, "the file is on %s, whose server can make us wait: use a memfd, or a file on "
-					     "tmpfs, hugetlbfs or a disk (or start mrshared with --any-filesystem)",
+		return err_set(err, -ENODEV,
+			"the file is on %s, whose server can make us wait: use a memfd, or a file on "
+			"tmpfs, hugetlbfs or a disk (or start mrshared with --any-filesystem)",
 			facts.fs_name);
 	if (!is_aligned(request->fd_offset | request->shm_offset | request->len, facts.page))
 		return err_set(err, -EINVAL, "offsets and len must be multiples of %s, the page size of %s",
@@ -199,8 +204,9 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 	if (r < 0)
 		return r;
 	if (request->writable && rules->pinned && !facts.pins_writable)
-		return err_set(err, -EOPNOTSUPP, "the kernel does not pin writable pages of %s: use a memfd, tmpfs, "
-						 "hugetlbfs or device DAX, or map it read-only",
+		return err_set(err, -EOPNOTSUPP,
+			"the kernel does not pin writable pages of %s: use a memfd, tmpfs, "
+			"hugetlbfs or device DAX, or map it read-only",
 			facts.fs_name);
 
 	struct admission_result result;
@@ -209,8 +215,9 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 		return r;
 	result.unsealed = facts.can_shrink && is_unsealed(fd);
 	if (result.unsealed && rules->refuse_unsealed)
-		return err_set(err, -EPERM, "the file can be truncated, and --unsealed=refuse is set: use a memfd made with "
-					    "MFD_ALLOW_SEALING");
+		return err_set(err, -EPERM,
+			"the file can be truncated, and --unsealed=refuse is set: use a memfd made with "
+			"MFD_ALLOW_SEALING");
 	/* It may have shrunk before the seal. */
 	struct stat st;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))

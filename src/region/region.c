@@ -40,8 +40,8 @@ struct regions {
 struct mapping_text mapping_format(const struct mapping *mapping)
 {
 	struct mapping_text out;
-	snprintf(out.text, sizeof(out.text), "region %u [%#" PRIx64 ", %#" PRIx64 ")", mapping->shmid, mapping->shm_offset,
-		mapping->shm_offset + mapping->len);
+	snprintf(out.text, sizeof(out.text), "region %u [%#" PRIx64 ", %#" PRIx64 ")", mapping->shmid,
+		mapping->shm_offset, mapping->shm_offset + mapping->len);
 	return out;
 }
 
@@ -81,9 +81,10 @@ int regions_add(struct regions *regions, uint8_t shmid, uint64_t size, struct er
 		return err_set(err, -ENOMEM, "out of memory");
 	region->size = size;
 	region->span_size = (size_t)(size + REGION_ALIGN);
-	region->span = range_overflows(size, REGION_ALIGN) ?
-			       MAP_FAILED :
-			       mmap(NULL, region->span_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	region->span =
+		range_overflows(size, REGION_ALIGN)
+			? MAP_FAILED
+			: mmap(NULL, region->span_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (region->span == MAP_FAILED) {
 		free(region);
 		return err_set(err, -ENOMEM, "cannot reserve %s of address space for region %u: choose a smaller one",
@@ -110,8 +111,8 @@ static size_t lower_bound(const struct region *region, uint64_t shm_offset)
 	return low;
 }
 
-static int find_region(const struct regions *regions, const struct mrshare_mmap *mmap, struct region **ret_region,
-	struct err *err)
+static int find_region(
+	const struct regions *regions, const struct mrshare_mmap *mmap, struct region **ret_region, struct err *err)
 {
 	struct region *region = regions->by_shmid[mmap->shmid];
 	if (!region)
@@ -143,12 +144,13 @@ static int check_limits(const struct regions *regions, uint64_t len, uint64_t ow
 	if (owner && count >= limits->max_mappings_each)
 		return err_set(err, -EDQUOT, "this provider has %zu mappings already (--max-mappings)", count);
 	if (!range_fits(regions->bytes, len, limits->max_bytes))
-		return err_set(err, -EDQUOT, "%" PRIu64 " bytes are mapped already, %" PRIu64 " are allowed (--max-bytes)",
-			regions->bytes, limits->max_bytes);
+		return err_set(err, -EDQUOT,
+			"%" PRIu64 " bytes are mapped already, %" PRIu64 " are allowed (--max-bytes)", regions->bytes,
+			limits->max_bytes);
 	if (owner && !range_fits(bytes, len, limits->max_bytes_each))
 		return err_set(err, -EDQUOT,
-			"this provider has mapped %" PRIu64 " bytes already, %" PRIu64 " are allowed (--max-bytes)", bytes,
-			limits->max_bytes_each);
+			"this provider has mapped %" PRIu64 " bytes already, %" PRIu64 " are allowed (--max-bytes)",
+			bytes, limits->max_bytes_each);
 	return 0;
 }
 
@@ -168,8 +170,8 @@ static int insert(struct region *region, size_t at, struct mapping *mapping)
 	return 0;
 }
 
-int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner,
-	struct mapping *ret_mapping, struct err *err)
+int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner, struct mapping *ret_mapping,
+	struct err *err)
 {
 	struct region *region;
 	int r = find_region(regions, mmap, &region, err);
@@ -216,8 +218,8 @@ int regions_find(struct regions *regions, const struct mrshare_mmap *mmap, uint6
 	size_t at = lower_bound(region, mmap->shm_offset);
 	struct mapping *mapping = at < region->count ? region->mappings[at] : NULL;
 	if (!mapping || mapping->shm_offset != mmap->shm_offset || mapping->len != mmap->len)
-		return err_set(err, -ENOENT, "no mapping is exactly region %u [%#" PRIx64 ", %#" PRIx64 ")", mmap->shmid,
-			mmap->shm_offset, mmap->shm_offset + mmap->len);
+		return err_set(err, -ENOENT, "no mapping is exactly region %u [%#" PRIx64 ", %#" PRIx64 ")",
+			mmap->shmid, mmap->shm_offset, mmap->shm_offset + mmap->len);
 	if (mapping->owner != owner)
 		return err_set(err, -EPERM, "%s is %s", mapping_format(mapping).text,
 			mapping->owner ? "another provider's" : "static (--map)");
@@ -242,7 +244,8 @@ size_t regions_count(const struct regions *regions)
 
 int mapping_place(const struct mapping *mapping, int fd, int prot)
 {
-	void *addr = mmap(mapping->addr, (size_t)mapping->len, prot, MAP_SHARED | MAP_FIXED, fd, (off_t)mapping->fd_offset);
+	void *addr =
+		mmap(mapping->addr, (size_t)mapping->len, prot, MAP_SHARED | MAP_FIXED, fd, (off_t)mapping->fd_offset);
 	return addr == MAP_FAILED ? -errno : 0;
 }
 

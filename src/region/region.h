@@ -22,7 +22,7 @@ struct mapping {
 	uint8_t shmid;
 	bool writable;
 	uint64_t shm_offset, len, fd_offset;
-	void *addr;     /* of its first byte in our address space; mapped or not */
+	void *addr; /* of its first byte in our address space; mapped or not */
 };
 
 /* A mapping as people read it: "region 0 [0x0, 0x4000000)". */
@@ -44,10 +44,10 @@ void regions_free(struct regions **regions);
 /* Reserves a region: contiguous address space, aligned to 1 GiB. `size` is a multiple of 4096. -EEXIST, -ENOMEM. */
 int regions_add(struct regions *regions, uint8_t shmid, uint64_t size, struct err *err);
 
-/* Takes the range of a checked request for `owner`: -ENXIO, -ERANGE, -EEXIST, -EDQUOT, -ENOMEM, in this order. Nothing is
- * mapped yet. */
-int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner,
-	struct mapping *ret_mapping, struct err *err);
+/* Takes the range of a checked request for `owner`: -ENXIO, -ERANGE, -EEXIST, -EDQUOT, -ENOMEM, in this order. Nothing
+ * is mapped yet. */
+int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner, struct mapping *ret_mapping,
+	struct err *err);
 /* The mapping of exactly this shmid, shm_offset and len that `owner` may unmap: -ENXIO, -ERANGE, -ENOENT, -EPERM. */
 int regions_find(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner, struct mapping **ret_mapping,
 	struct err *err);

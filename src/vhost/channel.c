@@ -70,8 +70,8 @@ int channel_read(struct channel *channel)
 		if (!in_header && left == 0)
 			return CHANNEL_MESSAGE;
 
-		uint8_t *to = in_header ? channel->header_bytes + channel->have :
-					  channel->payload + (channel->have - VHOST_USER_HEADER_SIZE);
+		uint8_t *to = in_header ? channel->header_bytes + channel->have
+					: channel->payload + (channel->have - VHOST_USER_HEADER_SIZE);
 		ssize_t n = read_part(channel, to, left);
 		if (n == -EAGAIN)
 			return CHANNEL_MORE;

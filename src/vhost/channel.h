@@ -15,8 +15,8 @@ enum {
 
 /*
  * A message is read over any number of reads. Its first fd stays with it; every further one, which no request of a
- * provider has a use for, is surplus: it is counted, and the reader must get rid of it before it reads on. So the fds that
- * a connection can make us hold are bounded, whatever it sends.
+ * provider has a use for, is surplus: it is counted, and the reader must get rid of it before it reads on. So the fds
+ * that a connection can make us hold are bounded, whatever it sends.
  */
 struct channel {
 	int fd;
@@ -41,8 +41,8 @@ enum channel_progress {
 
 /* `fd` becomes the channel's. */
 void channel_init(struct channel *channel, int fd);
-/* An enum channel_progress, or the end of the connection: -ENOTCONN (closed between messages), -ECONNRESET (inside one),
- * -EBADMSG (no request, or the framing is lost), -EMFILE (fds were cut off), or another negative errno. */
+/* An enum channel_progress, or the end of the connection: -ENOTCONN (closed between messages), -ECONNRESET (inside
+ * one), -EBADMSG (no request, or the framing is lost), -EMFILE (fds were cut off), or another negative errno. */
 int channel_read(struct channel *channel);
 /* Forgets the message, so that the next one is read. Its fd must have been taken. */
 void channel_next(struct channel *channel);
@@ -50,7 +50,8 @@ void channel_next(struct channel *channel);
 void channel_reply(struct channel *channel, uint32_t request, int64_t result);
 /* Writes what it can. 1: all is written; 0: the socket is full; or a negative errno. */
 int channel_write(struct channel *channel);
-/* Moves every fd that the unfinished message holds to `ret_fds`, which has room for CHANNEL_FDS_MAX + 1; returns how many. */
+/* Moves every fd that the unfinished message holds to `ret_fds`, which has room for CHANNEL_FDS_MAX + 1; returns how
+ * many. */
 unsigned int channel_take_fds(struct channel *channel, int *ret_fds);
 
 #endif

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The lock file beside the socket tells two daemons apart from one daemon and a socket file that a killed one left: who
- * holds the lock may replace a socket file that nobody answers on. Out of fds, accepting pauses: a connection that cannot
- * be accepted stays readable, and the loop would spin.
+ * holds the lock may replace a socket file that nobody answers on. Out of fds, accepting pauses: a connection that
+ * cannot be accepted stays readable, and the loop would spin.
  */
 #include "vhost/listen.h"
 
@@ -42,15 +42,16 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* A lock file may be removed by its last owner between our open and our lock: then it is no longer the one at the path. */
+/* A lock file may be removed by its last owner between our open and our lock: then it is no longer the one at the path.
+ */
 static int lock_path(struct listener *listener, struct err *err)
 {
 	snprintf(listener->lock_path, sizeof(listener->lock_path), "%s.lock", listener->path);
 	for (;;) {
 		CLEANUP_CLOSE int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
-			return err_set(err, -errno, "cannot make the lock file %s: %s", listener->lock_path,
-				strerror(errno));
+			return err_set(
+				err, -errno, "cannot make the lock file %s: %s", listener->lock_path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			if (errno == EWOULDBLOCK)
 				return err_set(err, -EADDRINUSE,
@@ -75,8 +76,8 @@ static int remove_dead(const struct sockaddr_un *address, struct err *err)
 	if (lstat(address->sun_path, &st) < 0)
 		return errno == ENOENT ? 0 : err_set(err, -errno, "%s: %s", address->sun_path, strerror(errno));
 	if (!S_ISSOCK(st.st_mode))
-		return err_set(err, -EEXIST, "%s exists and is no socket: it stays; give another path",
-			address->sun_path);
+		return err_set(
+			err, -EEXIST, "%s exists and is no socket: it stays; give another path", address->sun_path);
 
 	CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -84,18 +85,16 @@ static int remove_dead(const struct sockaddr_un *address, struct err *err)
 	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno != ECONNREFUSED)
 		return err_set(err, -EADDRINUSE, "another program serves %s: give another path", address->sun_path);
 	if (unlink(address->sun_path) < 0 && errno != ENOENT)
-		return err_set(err, -errno, "cannot remove the dead socket %s: %s", address->sun_path,
-			strerror(errno));
+		return err_set(err, -errno, "cannot remove the dead socket %s: %s", address->sun_path, strerror(errno));
 	return 0;
 }
 
 static int bind_path(struct listener *listener, mode_t mode, gid_t group, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	if (strlen(listener->path) >= sizeof(address.sun_path))
-		return err_set(err, -ENAMETOOLONG, "%s is longer than the %zu bytes of a socket's path", listener->path,
-			sizeof(address.sun_path) - 1);
-	strcpy(address.sun_path, listener->path);
+	if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s", listener->path) >=
+		sizeof(address.sun_path))
+		return err_set(err, -ENAMETOOLONG, "%s is longer than a socket's path can be", listener->path);
 
 	int r = lock_path(listener, err);
 	if (r == 0)
@@ -156,8 +155,8 @@ static void on_resume(void *data)
 	event_io_set(listener->io, EVENT_READ);
 }
 
-int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn, void *data,
-	struct listener **ret_listener, struct err *err)
+int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
+	void *data, struct listener **ret_listener, struct err *err)
 {
 	struct listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
@@ -194,7 +193,8 @@ void listener_free(struct listener **listener_ptr)
 	fd_close(&listener->fd);
 
 	struct stat st;
-	if (listener->bound && lstat(listener->path, &st) == 0 && st.st_dev == listener->dev && st.st_ino == listener->ino)
+	if (listener->bound && lstat(listener->path, &st) == 0 && st.st_dev == listener->dev &&
+		st.st_ino == listener->ino)
 		unlink(listener->path);
 	/* While the lock is held, so that the next owner of the path has a lock file of its own. */
 	if (listener->lock_fd >= 0)

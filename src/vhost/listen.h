@@ -15,8 +15,8 @@ typedef void listener_accept_fn(void *data, int fd);
 
 /* Listens on `path` with that mode, and that group unless it is -1. -EADDRINUSE where somebody serves the path. `path`
  * must outlive the listener. */
-int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn, void *data,
-	struct listener **ret_listener, struct err *err);
+int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
+	void *data, struct listener **ret_listener, struct err *err);
 /* Stops listening and removes the socket file unless somebody put another one in its place. */
 void listener_free(struct listener **listener);
 

@@ -1,9 +1,9 @@
 /* provider.c: provider sessions: programs that hand us memory over the provider socket. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Each connection is a vhost-user back-end request channel on which we play the front-end's part. Messages are read ahead,
- * so that a close is seen while a request runs, but executed one at a time, and none while a reply is unwritten: a
- * provider can hold up nobody but itself. Received fds are closed by the pool's workers, for close() of a file that
+ * Each connection is a vhost-user back-end request channel on which we play the front-end's part. Messages are read
+ * ahead, so that a close is seen while a request runs, but executed one at a time, and none while a reply is unwritten:
+ * a provider can hold up nobody but itself. Received fds are closed by the pool's workers, for close() of a file that
  * another process serves takes as long as that process likes; until it is done the session does nothing else, so that
  * what it can make us hold stays bounded.
  */
@@ -135,7 +135,8 @@ static int request_check(const struct request *request, struct err *err)
 {
 	bool is_map = request->header.request == VHOST_USER_BACKEND_SHMEM_MAP;
 	if (!is_map && request->header.request != VHOST_USER_BACKEND_SHMEM_UNMAP)
-		return err_set(err, -EOPNOTSUPP, "request %u is not served here: only SHMEM_MAP (9) and SHMEM_UNMAP (10)",
+		return err_set(err, -EOPNOTSUPP,
+			"request %u is not served here: only SHMEM_MAP (9) and SHMEM_UNMAP (10)",
 			request->header.request);
 	if (request->header.size != MRSHARE_MMAP_SIZE)
 		return err_set(err, -EINVAL, "the payload has %u bytes instead of %d", request->header.size,
@@ -227,8 +228,8 @@ static void session_pump(struct provider *provider)
 
 	if (provider->io) {
 		bool may_read = provider->queue_count < PROVIDER_READ_AHEAD && !provider->close_running;
-		event_io_set(provider->io,
-			(may_read ? EVENT_READ : 0u) | (provider->channel.reply_left ? EVENT_WRITE : 0u));
+		event_io_set(
+			provider->io, (may_read ? EVENT_READ : 0u) | (provider->channel.reply_left ? EVENT_WRITE : 0u));
 	} else if (!provider->busy && !provider->close_running) {
 		session_free(provider);
 	}
@@ -250,8 +251,8 @@ static void session_end(struct provider *provider, int cause)
 			provider->channel.header.flags, provider->channel.header.size);
 		break;
 	case EMFILE:
-		log_warning("%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)",
-			provider->name);
+		log_warning(
+			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", provider->name);
 		break;
 	default:
 		log_warning("%s: dropped: %s", provider->name, strerror(-cause));
@@ -328,8 +329,8 @@ static void on_accept(void *data, int fd)
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size);
 
 	if (providers->count >= providers->config->max_providers) {
-		log_warning("provider (pid %d, uid %u): refused: %u providers are connected (--max-providers)", cred.pid,
-			cred.uid, providers->count);
+		log_warning("provider (pid %d, uid %u): refused: %u providers are connected (--max-providers)",
+			cred.pid, cred.uid, providers->count);
 		close(fd);
 		return;
 	}
@@ -364,8 +365,8 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 		return err_set(err, -ENOMEM, "out of memory");
 	*providers = (struct providers){ .loop = loop, .config = config, .pool = pool, .ops = ops, .data = data };
 
-	int r = listener_new(loop, config->path, config->mode, config->group, on_accept, providers, &providers->listener,
-		err);
+	int r = listener_new(
+		loop, config->path, config->mode, config->group, on_accept, providers, &providers->listener, err);
 	if (r < 0) {
 		free(providers);
 		return r;

@@ -35,7 +35,8 @@ struct providers_config {
 struct provider_ops {
 	int (*map)(void *data, struct provider *provider, const struct mrshare_mmap *mmap, int fd, struct err *err);
 	int (*unmap)(void *data, struct provider *provider, const struct mrshare_mmap *mmap, struct err *err);
-	/* The connection has ended. A request that was taken over is still to be answered; then the session is freed. */
+	/* The connection has ended. A request that was taken over is still to be answered; then the session is freed.
+	 */
 	void (*gone)(void *data, struct provider *provider);
 };
 

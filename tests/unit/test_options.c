@@ -82,6 +82,10 @@ static const struct {
 	{ "--no-rdma --provider-socket /s", "--shmem" },
 	{ "--no-rdma --shmem 0:4K", "--provider-socket" },
 	{ BASE "--rdma-listen 10.0.0.1", "exclude" },
+	{ "--no-rdma --shmem 0:4K --provider-socket "
+	  "/0123456789012345678901234567890123456789012345678901234567890123456789"
+	  "01234567890123456789012345678901234567",
+		"--provider-socket" },
 	{ BASE "--unknown", "'--unknown'" },
 	{ BASE "-x", "'-x'" },
 	{ BASE "word", "'word'" },
