@@ -1,6 +1,6 @@
 # The main job: three kinds of memory, two devices, two peers, and everybody sees the same bytes.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 240
+# limit: 600
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 

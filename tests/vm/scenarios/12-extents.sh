@@ -1,6 +1,6 @@
 # A mapping cut into extents reads as one piece; what is not mapped is named.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 120
+# limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 

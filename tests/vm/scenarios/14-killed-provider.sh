@@ -1,6 +1,6 @@
 # A provider that is killed: its views, MRs and fds go, and everybody else stays.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 120
+# limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 

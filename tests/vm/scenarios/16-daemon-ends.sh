@@ -1,6 +1,6 @@
 # The daemon ends with peers and providers connected; it comes back; a second one is refused.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 120
+# limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 

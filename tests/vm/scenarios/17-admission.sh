@@ -1,6 +1,6 @@
 # Who may connect: networks, rights, the number of peers.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 120
+# limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 

@@ -1,6 +1,6 @@
 # 1,000 maps and unmaps with a peer connected: nothing grows.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 240
+# limit: 600
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 
