@@ -129,8 +129,9 @@ static int check_keepalive(struct mrshare *conn)
 static bool serve(struct mrshare *conn)
 {
 	pthread_mutex_lock(&conn->mutex);
-	drain_receives(conn);
+	/* First: a removed device says so here, and only fails in all other places. */
 	drain_cm_events(conn);
+	drain_receives(conn);
 	int timeout = check_keepalive(conn);
 	bool going_on = conn->state == CONN_UP && !conn->stopping;
 	pthread_mutex_unlock(&conn->mutex);

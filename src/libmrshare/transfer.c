@@ -61,14 +61,14 @@ static int post_piece(struct transfer *t, struct piece *piece, uint32_t size, st
 	pthread_mutex_lock(&conn->mutex);
 	bool alive = conn->state == CONN_UP, gone = t->withdrawn && *t->withdrawn;
 	int r = alive && !gone ? sendq_post(conn, &piece->op, &wr) : 0;
+	if (r < 0)
+		conn_drop(conn, -ECONNRESET, "the device takes no work request: %s", strerror(-r));
 	pthread_mutex_unlock(&conn->mutex);
-	if (!alive)
+	if (!alive || r < 0)
 		return conn_cut(conn, err);
 	if (gone)
 		return err_set(err, -ESTALE, "%s: region %u at 0x%" PRIx64 ": removed while it was being used",
 			conn->address, t->entry->shmid, t->offset);
-	if (r < 0)
-		return err_set(err, r, "%s: the device takes no work request: %s", conn->address, strerror(-r));
 	return 0;
 }
 
