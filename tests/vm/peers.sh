@@ -24,6 +24,7 @@ end_program() {
     exec {in}>&-
     kill -CONT "${program_pid[$1]}" 2>/dev/null || true
     stop "${program_pid[$1]}"
+    rm "$scratch/$1.in"
     unset "program_pid[$1]"
 }
 

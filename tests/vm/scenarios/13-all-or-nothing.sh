@@ -15,6 +15,7 @@ user_daemon() { # user_daemon FLAGS…
     wait_for 10 daemon_listens "$daemon_pid" "$@"
 }
 user_daemon --shmem 0:256M --rdma-listen "$addr0" --rdma-listen "$addr1"
+equal "the devices are reached" "0 0" "$(views "$addr0") $(views "$addr1")" # also makes room for peers
 pinned() { awk '/^VmPin/ {print $2}' "/proc/$daemon_pid/status"; }
 base=$(pinned) mrs=$(mr_count "$daemon_pid")
 

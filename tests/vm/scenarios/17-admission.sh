@@ -12,9 +12,10 @@ start_program reader lib_peer "$addr0" "$addr1"
 says "a peer is connected" reader '^connect ok'
 asked "a read-only network reads" reader '^read ok public$' read 0 0 16
 asked "but is not granted writes" reader '^write EACCES' write 0 0 mine
+key=$(rkey "$addr0" 0)
 start_program raw raw_peer "$addr0" "$addr1" now
 says "nor is a peer on bare verbs" raw '^welcome 1$'
-asked "whose write the queue pair refuses" raw '^write remote (access|invalid request) error' write "$(rkey "$addr0" 0)" 0 mine
+asked "whose write the queue pair refuses" raw '^write remote (access|invalid request) error' write "$key" 0 mine
 says "which ends it" raw '^disconnected'
 asked "nothing was written" one '^got public$' get 0
 
