@@ -14,7 +14,7 @@
 
 static struct peer *peer_of(struct job *job)
 {
-	return (struct peer *)((char *)job - offsetof(struct peer, job));
+	return (void *)((char *)job - offsetof(struct peer, job));
 }
 
 static void destroy_id_run(struct job *job)

@@ -68,7 +68,7 @@ static void on_settle_timer(void *data)
 	case PHASE_LAST_ACKS:
 		if (generation_acknowledged(publish) == publish->generation)
 			end_all(publish);
-		/* fall through */
+		__attribute__((fallthrough));
 	case PHASE_ENDING:
 		if (LIST_EMPTY(&publish->peers))
 			finish_stop(publish);
