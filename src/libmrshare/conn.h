@@ -79,9 +79,10 @@ struct mrshare {
 	uint64_t heard_ms;  /* when the daemon was last heard */
 	bool stopping;      /* the service thread shall end and leave the rest to us */
 
-	/* From connect to conn_release(). */
+	/* From connect to the end; the verbs objects to endpoint_close(). */
 	char address[300];    /* for messages: what mrshare_connect() was given */
 	uint64_t deadline_ms; /* of the connect that runs; else UINT64_MAX */
+	bool rejected;        /* by the daemon itself: no other address of it will do better */
 	unsigned int granted;
 	unsigned int keepalive_s;
 	struct mrshare_view catalog;

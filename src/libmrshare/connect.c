@@ -23,10 +23,11 @@ static int time_left(uint64_t deadline)
 }
 
 /* REJECTED comes from the daemon, with a text, or from the kernel of its host. */
-static int rejected(const struct cm_event *event, struct err *err)
+static int rejected(struct mrshare *conn, const struct cm_event *event, struct err *err)
 {
 	struct peer_reject reject;
-	if (peer_reject_read(event->param.private_data, event->param.private_data_len, &reject) == 0)
+	conn->rejected = peer_reject_read(event->param.private_data, event->param.private_data_len, &reject) == 0;
+	if (conn->rejected)
 		return err_set(err, -ECONNREFUSED, "the daemon rejected the connection: %s", reject.text);
 	if (event->status == REASON_NO_LISTENER || event->status == -ECONNREFUSED)
 		return err_set(err, -ECONNREFUSED, "no one listens on that port for RDMA");
@@ -44,14 +45,14 @@ static int address_failed(int code, struct err *err)
 		strerror(code < 0 ? -code : EHOSTUNREACH));
 }
 
-static int connection_event_failed(const struct cm_event *event, struct err *err)
+static int connection_event_failed(struct mrshare *conn, const struct cm_event *event, struct err *err)
 {
 	switch (event->type) {
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 		return address_failed(event->status, err);
 	case RDMA_CM_EVENT_REJECTED:
-		return rejected(event, err);
+		return rejected(conn, event, err);
 	case RDMA_CM_EVENT_UNREACHABLE:
 		return err_set(err, -EHOSTUNREACH, "the host does not answer connection requests");
 	case RDMA_CM_EVENT_DISCONNECTED:
@@ -77,7 +78,7 @@ static int await_event(struct mrshare *conn, uint64_t deadline, enum rdma_cm_eve
 	}
 	if (r < 0)
 		return err_set(err, r, "the connection manager fails: %s", strerror(-r));
-	return ret_event->type == due ? 0 : connection_event_failed(ret_event, err);
+	return ret_event->type == due ? 0 : connection_event_failed(conn, ret_event, err);
 }
 
 /* Many short tries: the kernel looks for the neighbour's answer only at the end of each. */
@@ -192,7 +193,7 @@ static int await_welcome(struct mrshare *conn, uint64_t deadline, struct err *er
 	while ((n = verbs_poll_cq(conn->recv_cq, 1, &wc)) == 0) {
 		struct cm_event event;
 		if (cm_next_event(conn->cm_channel, &event) == 0)
-			return connection_event_failed(&event, err);
+			return connection_event_failed(conn, &event, err);
 		if (time_left(deadline) == 0)
 			return err_set(
 				err, -ETIMEDOUT, "the daemon accepted, but sent no welcome within the time limit");
@@ -240,7 +241,7 @@ static int try_addresses(struct mrshare *conn, struct addrinfo *sources, struct 
 		}
 		uint64_t share = clock_ms() + (uint64_t)time_left(conn->deadline_ms) / (uint64_t)count;
 		r = try_address(conn, source ? source->ai_addr : NULL, dest->ai_addr, share, err);
-		if (r == 0 || r == -ECONNREFUSED || r == -EPROTONOSUPPORT)
+		if (r == 0 || conn->rejected)
 			return r;
 	}
 	return r;
@@ -281,6 +282,7 @@ static int connect_to(struct mrshare *conn, const char *address, struct err *err
 	struct addrinfo *dests = NULL, *sources = NULL;
 	snprintf(conn->address, sizeof(conn->address), "%s", address);
 	conn->deadline_ms = clock_ms() + conn->timeout_ms;
+	conn->rejected = false;
 	int r = resolve_name(address, MRSHARE_DEFAULT_PORT, &dests, err);
 	if (r == 0 && conn->source) {
 		r = resolve_name(conn->source, 0, &sources, err);
