@@ -10,6 +10,9 @@ void text_sanitize(char *text)
 	for (unsigned char *c = (unsigned char *)text; *c; c++) {
 		if (*c < 0x20 || *c == 0x7f)
 			*c = '?';
+		/* U+0080 to U+009F, which terminals obey too. */
+		if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+			c[0] = c[1] = '?';
 	}
 }
 

@@ -16,13 +16,13 @@ static int digits_parse(const char *text, uint64_t *ret_number, const char **ret
 {
 	int base = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
 	const char *digits = base == 16 ? text + 2 : text;
-	/* strtoull would take a sign and white space. */
+	/* strtoull() would take a sign, white space and a second 0x. */
 	if (base == 16 ? !isxdigit((unsigned char)*digits) : !isdigit((unsigned char)*digits))
 		return -EINVAL;
 
 	char *end;
 	errno = 0;
-	unsigned long long number = strtoull(digits, &end, base);
+	unsigned long long number = strtoull(text, &end, base);
 	if (errno)
 		return -errno;
 	*ret_number = number;

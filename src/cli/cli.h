@@ -87,4 +87,8 @@ struct transfer_buffer {
 int transfer_buffer_open(struct mrshare *conn, uint64_t size, struct transfer_buffer *ret_buffer);
 void transfer_buffer_close(struct transfer_buffer *buffer);
 
+/* hold.c: keeps what is mapped until a signal comes or the daemon goes; with a program while that runs, which inherits
+ * `fd`. Returns the exit code. */
+int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd, char **program);
+
 #endif

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/rdma.h"
 #include "mrshare.h"
@@ -122,6 +123,16 @@ int conn_cut(struct mrshare *conn, struct err *err);
 
 /* error.c: keeps the text for mrshare_error() and returns the code. */
 int error_publish(const struct err *err);
+
+/* The ms until the deadline, 0 past it. */
+static inline int time_left(uint64_t deadline)
+{
+	uint64_t now = clock_ms();
+	return now < deadline ? (int)(deadline - now) : 0;
+}
+
+/* handshake.c: connects to one address, up to the welcome. Nothing is left where it fails. */
+int handshake(struct mrshare *conn, struct sockaddr *source, struct sockaddr *dest, uint64_t deadline, struct err *err);
 
 /* endpoint.c: the verbs objects, with the receives posted, on the device of conn->id. */
 int endpoint_open(struct mrshare *conn, struct err *err);

@@ -10,11 +10,12 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/container.h"
 #include "base/log.h"
 
 static struct peer *peer_of(struct job *job)
 {
-	return (void *)((char *)job - offsetof(struct peer, job));
+	return container_of(job, struct peer, job);
 }
 
 static void destroy_id_run(struct job *job)

@@ -56,7 +56,7 @@ END_TEST
 
 START_TEST(no_sizes)
 {
-	const char *const texts[] = { "", " ", "K", "x", "0x", "0xK", "0xg", "-1", "+1", " 1", "1 ", "1 K", "1KB",
+	const char *const texts[] = { "", " ", "K", "x", "0x", "0xK", "0xg", "0x0x10", "-1", "+1", " 1", "1 ", "1 K", "1KB",
 		"1KiB", "1KK", "1P", "1E", "1.5G", "1e3", "1,000", "0x1p3", "--", "\n", "1\n", "1K\n", "one", "0b1" };
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_size(texts[i], -EINVAL, 0);

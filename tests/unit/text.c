@@ -48,6 +48,10 @@ START_TEST(control_characters)
 	char text[] = "gr\xc3\xbc\xc3\x9f \xe2\x82\xac";
 	text_sanitize(text);
 	ck_assert_str_eq(text, "gr\xc3\xbc\xc3\x9f \xe2\x82\xac");
+	char c1[] = "a\xc2\x9b"
+		    "1m\xc2\xa0";
+	text_sanitize(c1);
+	ck_assert_str_eq(c1, "a??1m\xc2\xa0");
 	char empty[] = "";
 	text_sanitize(empty);
 	ck_assert_str_eq(empty, "");
