@@ -1,8 +1,8 @@
 /* lib_peer.c: a peer on libmrshare that stays connected and does what it reads from standard input. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Usage: lib_peer ADDRESS SOURCE. A line of input is "list", "read SHMID OFFSET SIZE" or "write SHMID OFFSET TEXT"; each is
- * answered by one line that starts with the same word, then "ok" or the error's name.
+ * Usage: lib_peer ADDRESS SOURCE. A line of input is "list", "read SHMID OFFSET SIZE" or "write SHMID OFFSET TEXT";
+ * each is answered by one line that starts with the same word, then "ok" or the error's name.
  */
 #include <inttypes.h>
 #include <stdio.h>

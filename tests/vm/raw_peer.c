@@ -1,10 +1,10 @@
 /* raw_peer.c: a peer on bare verbs that breaks the rules it is told to break. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Usage: raw_peer ADDRESS SOURCE ACK, with ACK "now", "never" or a delay in ms. Prints a line an event: "welcome GRANTED",
- * "notice SEQUENCE GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR SIZE" or
- * "write RKEY ADDR TEXT", which go on the wire as they are, whatever was granted or withdrawn; each is answered by
- * "read STATUS TEXT" or "write STATUS".
+ * Usage: raw_peer ADDRESS SOURCE ACK, with ACK "now", "never" or a delay in ms. Prints a line an event: "welcome
+ * GRANTED", "notice SEQUENCE GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR
+ * SIZE" or "write RKEY ADDR TEXT", which go on the wire as they are, whatever was granted or withdrawn; each is
+ * answered by "read STATUS TEXT" or "write STATUS".
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,11 +29,11 @@ static struct {
 	struct ibv_comp_channel *comp;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
-	uint8_t *memory; /* receives, the send, data */
+	uint8_t *memory;  /* receives, the send, data */
 	int ack_delay_ms; /* -1: never */
 	struct peer_ack ack;
-	uint64_t ack_due_ms; /* 0: none */
-	const char *operation;
+	uint64_t ack_due_ms;   /* 0: none */
+	const char *operation; /* on the wire, or NULL */
 	bool ended;
 } peer;
 
@@ -47,7 +47,8 @@ static void need(int r, const char *what)
 
 static void post_receive(uint64_t slot)
 {
-	struct ibv_sge sge = { (uintptr_t)peer.memory + slot * PEER_FRAME_SIZE_MAX, PEER_FRAME_SIZE_MAX, peer.mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)peer.memory + slot * PEER_FRAME_SIZE_MAX, PEER_FRAME_SIZE_MAX,
+		peer.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
 	if (verbs_post_recv(peer.id->qp, &wr) < 0)
 		peer.ended = true;
@@ -123,7 +124,8 @@ static void connect_to(const char *address, const char *source)
 		post_receive(slot);
 
 	uint8_t bytes[PEER_REQUEST_SIZE];
-	peer_request_write(&(struct peer_request){ .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE }, bytes);
+	peer_request_write(
+		&(struct peer_request){ .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE }, bytes);
 	struct rdma_conn_param param = {
 		.private_data = bytes,
 		.private_data_len = sizeof(bytes),
@@ -171,9 +173,12 @@ static void on_completions(void)
 	while (verbs_next_cq_event(peer.comp, &cq) == 0)
 		verbs_req_notify_cq(cq);
 	while (verbs_poll_cq(peer.cq, 1, &wc) == 1) {
-		if (wc.wr_id == ID_DATA)
-			printf("%s %s %.64s\n", peer.operation, wc.status == IBV_WC_SUCCESS ? "ok" : verbs_wc_status_name(wc.status),
+		if (wc.wr_id == ID_DATA) {
+			printf("%s %s %.64s\n", peer.operation,
+				wc.status == IBV_WC_SUCCESS ? "ok" : verbs_wc_status_name(wc.status),
 				strcmp(peer.operation, "read") == 0 ? (char *)peer.memory + DATA_AT : "");
+			peer.operation = NULL;
+		}
 		if (wc.status != IBV_WC_SUCCESS)
 			peer.ended = true;
 		else if (wc.wr_id < PEER_RECEIVES)
@@ -228,7 +233,9 @@ int main(int argc, char **argv)
 		else if (fds[0].revents)
 			break;
 	}
-	on_completions();
+	/* How an operation ended may be known only after the connection has. */
+	for (int i = 0; i < 200 && (on_completions(), peer.operation); i++)
+		poll(NULL, 0, 10);
 	printf("disconnected\n");
 	return 0;
 }
