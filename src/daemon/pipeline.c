@@ -390,7 +390,8 @@ static void life_is_stuck(struct life *life)
 	log_error("%s: %s: %s; its range stays taken until mrshared ends", life->name,
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_STUCK;
-	life->err = life->undo_err;
+	if (!life->err.code)
+		life->err = life->undo_err;
 	life_answer(life);
 }
 

@@ -146,7 +146,9 @@ static void write_soon(struct publish *publish)
 		uint32_t slot_size = catalog_slot_size(publish->devices[i]->catalog);
 		size = slot_size > size ? slot_size : size;
 	}
-	uint64_t interval = WRITE_INTERVAL_MS + size / WRITE_BYTES_PER_MS;
+	uint64_t interval = size / WRITE_BYTES_PER_MS;
+	if (interval < WRITE_INTERVAL_MS)
+		interval = WRITE_INTERVAL_MS;
 	uint64_t passed = event_now_ms(publish->loop) - publish->written_ms;
 	publish->write_is_due = true;
 	event_timer_set(publish->write_timer, passed < interval ? interval - passed : 0);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/log.h"
 #include "publish/peer.h"
 
 #define NO_DEVICE_REMEDY \
@@ -184,6 +185,15 @@ static int listener_bind(struct publish *publish, struct listener *listener, str
 	return r;
 }
 
+static void log_listener(const struct listener *listener)
+{
+	struct address_text text = address_format((const struct sockaddr *)&listener->address);
+	if (listener->device)
+		log_info("listening on %s, device %s", text.text, listener->device->device->name);
+	else
+		log_info("listening on %s, every device that was there at the start", text.text);
+}
+
 int listeners_open(struct publish *publish, struct err *err)
 {
 	size_t count = publish->config->listen_count;
@@ -201,7 +211,10 @@ int listeners_open(struct publish *publish, struct err *err)
 		int r = cm_listen(publish->listeners[i].id, LISTEN_BACKLOG);
 		if (r < 0)
 			return explain_listen(&publish->listeners[i].address, r, err);
+		log_listener(&publish->listeners[i]);
 	}
+	if (!publish->config->allow_count)
+		log_info("peers are admitted from this host's own addresses only: --allow names others");
 	return 0;
 }
 

@@ -92,6 +92,7 @@ void peer_pump(struct peer *peer)
 	generation_withdrawn_since(publish, peer->told, &frame.notice);
 	peer->told = root->generation;
 	peer->unacked = true;
+	peer->repeated = false;
 	frame_send(peer, &frame);
 }
 
@@ -106,6 +107,11 @@ void peer_received(struct peer *peer, const uint8_t *bytes, size_t size)
 	struct peer_frame frame;
 	if (peer_frame_read(bytes, size, &frame) < 0 || frame.type != PEER_FRAME_ACK) {
 		peer_end(peer, "dropped: it sent a frame that is no acknowledgement");
+		return;
+	}
+	/* A duplicate delivery; another one is a flood. */
+	if (!peer->unacked && peer->sequence && frame.ack.sequence == peer->sequence && !peer->repeated) {
+		peer->repeated = true;
 		return;
 	}
 	/* This is also what bounds a peer that floods us with frames. */

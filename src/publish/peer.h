@@ -27,6 +27,7 @@ struct peer {
 
 	bool sending;      /* a frame is on its way */
 	bool unacked;      /* the last notice was not acknowledged yet */
+	bool repeated;     /* its acknowledgement came twice */
 	uint32_t sequence; /* of the last notice; the first has 1 */
 	uint64_t told;     /* the newest generation that it was told of */
 	uint64_t acked;    /* the newest one that it acknowledged */

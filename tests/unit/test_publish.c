@@ -588,7 +588,10 @@ START_TEST(who_breaks_the_protocol_is_dropped)
 	case 6:
 		ack(peer, 1, 3);
 		ck_assert_ptr_nonnull(peer->qp);
-		ack(peer, 1, 3); /* twice */
+		ack(peer, 1, 3); /* a duplicate delivery */
+		run(0);
+		ck_assert(!is_cut(peer));
+		ack(peer, 1, 3); /* a flood */
 		break;
 	case 7:
 		ack(peer, 0, 2); /* nothing was asked */
