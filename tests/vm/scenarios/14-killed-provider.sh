@@ -7,9 +7,10 @@
 start_daemon --shmem 0:256M --rdma-listen "$addr0" --rdma-listen "$addr1"
 start_provider stays --shmid 0 --shm-offset 128M --memfd 4M
 asked "the one that stays writes a line" stays '^put' put 0 still here
-mrs=$(mr_count "$daemon_pid") fds=$(fd_count "$daemon_pid")
 start_program peer lib_peer "$addr0" "$addr1"
 says "a peer is connected" peer '^connect ok'
+equal "the other device is reached too" 1 "$(views "$addr1")" # also makes room for its peers
+mrs=$(mr_count "$daemon_pid") fds=$(fd_count "$daemon_pid")
 asked "a peer sees one view" peer '^list ok 1$' list
 
 start_provider victim --shmid 0 --shm-offset 0 --memfd 64M
