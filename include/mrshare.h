@@ -136,7 +136,8 @@ int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
 /* Ask for the right to write (and to use atomics). Default: read only. */
 int mrshare_set_write(struct mrshare *conn, bool write);
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
- * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text; -ETIMEDOUT; -EISCONN. */
+ * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
+ * -EISCONN: a handle connects once, a failure not counted. */
 int mrshare_connect(struct mrshare *conn, const char *address);
 /* What the daemon granted: MRSHARE_READ and so on; 0 before mrshare_connect(). */
 unsigned int mrshare_granted(struct mrshare *conn);
@@ -151,7 +152,8 @@ int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size
 uint64_t mrshare_generation(struct mrshare *conn);
 
 /* Registers caller's memory with the device, so that reads and writes that lie inside it need no copy. It stays the
- * caller's, must outlive the buffer, and must not be unregistered while a call uses it. */
+ * caller's, must be writable and outlive the buffer, which must not be unregistered while a call uses it. It may be
+ * unregistered after mrshare_close(). */
 int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer);
 void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
 
@@ -174,7 +176,8 @@ struct mrshare_provider;
 int mrshare_provider_open(const char *path, struct mrshare_provider **ret_provider);
 /* Maps and returns when peers can see it. `fd` stays the caller's. Errors as in mrshare-protocol(7). */
 int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd);
-/* Unmaps what has exactly this shmid, shm_offset and len; when it returns 0 no peer reaches the memory any more. */
+/* Unmaps what has exactly this shmid, shm_offset and len; when it returns 0 no peer reaches the memory any more.
+ * -EINPROGRESS: neither does any peer, but a guest of this host still may. */
 int mrshare_provider_unmap(struct mrshare_provider *provider, const struct mrshare_mmap *mmap);
 /* The socket, for poll(): it becomes readable when the daemon has gone. It stays the provider's. */
 int mrshare_provider_fd(const struct mrshare_provider *provider);

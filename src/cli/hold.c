@@ -102,17 +102,18 @@ static void wait_for_end(struct hold *hold, bool has_program)
 	}
 }
 
-static void print_mapped(const struct mrshare_mmap *mmap)
+/* Whoever waits for this line must not wait for ever. */
+static int print_mapped(const struct mrshare_mmap *mmap)
 {
 	printf("mapped region %u at 0x%" PRIx64 ", %s, %s\n", mmap->shmid, mmap->shm_offset,
 		size_format(mmap->len).text, mmap->flags & MRSHARE_MMAP_WRITABLE ? "read-write" : "read-only");
-	/* Where nobody can read it, main() says so at the end. */
-	fflush(stdout);
+	return fflush(stdout) == 0 ? CLI_OK : cli_fail("standard output: %s", strerror(errno));
 }
 
 int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd, char **program)
 {
-	print_mapped(mmap);
+	if (print_mapped(mmap) != CLI_OK)
+		return CLI_FAILED;
 	sigset_t mask, old;
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGINT);
