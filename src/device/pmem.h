@@ -53,7 +53,7 @@ int pmem_new(struct event_loop *loop, const char *name, const struct pmem_ops *o
 void pmem_free(struct pmem **pmem);
 
 /* The queue's ring was started: takes requests from now on, those that wait already included. */
-void pmem_start(struct pmem *pmem, struct vring *vring);
+void pmem_start(struct pmem *pmem, struct virtqueue *vq);
 /* Before its ring is stopped. Flushes without an answer are left to vring_stop(), which gives them back. */
 void pmem_stop(struct pmem *pmem);
 /* The driver kicked. */

@@ -40,13 +40,13 @@ enum memory_kind { MEMORY_GUEST_ADDR, MEMORY_USER_ADDR };
 struct memory;
 
 /* `same_addresses`: the two addresses of each entry must be equal (GPA_ADDRESSES). On success the fds are the table's,
- * and -1 in `fds`. No entries make an empty table. -EINVAL, -ENOMEM. */
+ * and -1 in `fds`. No entries make an empty table. -EINVAL, -ENOSPC (too many), -ENOMEM. */
 int memory_new(const struct memory_entry *entries, unsigned int count, int *fds, bool same_addresses,
 	struct memory **ret_memory, struct err *err);
-/* A table that has what `base` (which may be NULL) has, and one entry more; takes *fd as above. -ENOSPC: it is full. */
+/* A table that has what `base` (which is in use, or NULL) has, and one entry more; the rest as above. */
 int memory_new_with(const struct memory *base, const struct memory_entry *entry, int *fd, bool same_addresses,
 	struct memory **ret_memory, struct err *err);
-/* A table without the entry that has these addresses and size. -ENOENT: there is none. */
+/* A table without the entry that has these addresses and size; it can be used at once. -ENOENT, -ENOMEM. */
 int memory_new_without(
 	const struct memory *base, const struct memory_entry *entry, struct memory **ret_memory, struct err *err);
 int memory_look(struct memory *memory, struct err *err);

@@ -46,38 +46,38 @@ struct vring_addrs {
 	uint64_t desc, avail, used;
 };
 
-struct vring;
+struct virtqueue;
 
 /* `max_num` is a power of two up to VRING_NUM_MAX. -ENOMEM. */
-int vring_new(unsigned int max_num, struct vring **ret_vring);
-void vring_free(struct vring **vring);
+int vring_new(unsigned int max_num, struct virtqueue **ret_vq);
+void vring_free(struct virtqueue **vq);
 
 /* These three are for a stopped ring, -EBUSY else. -EINVAL: no power of two or too large; not aligned; above 65535. */
-int vring_set_num(struct vring *vring, uint32_t num, struct err *err);
-int vring_set_addrs(struct vring *vring, const struct vring_addrs *addrs, struct err *err);
-int vring_set_base(struct vring *vring, uint32_t base, struct err *err);
+int vring_set_num(struct virtqueue *vq, uint32_t num, struct err *err);
+int vring_set_addrs(struct virtqueue *vq, const struct vring_addrs *addrs, struct err *err);
+int vring_set_base(struct virtqueue *vq, uint32_t base, struct err *err);
 /* The index of the request that is popped next. */
-uint16_t vring_base(const struct vring *vring);
+uint16_t vring_base(const struct virtqueue *vq);
 
 /* Starts the ring, a broken one too. `features` are those acknowledged; `kind` is that of the ring's own addresses. An
  * error where num or addresses are not set, or are not in memory; the ring then stays stopped. */
-int vring_start(struct vring *vring, struct memory *memory, enum memory_kind kind, uint64_t features, struct err *err);
+int vring_start(struct virtqueue *vq, struct memory *memory, enum memory_kind kind, uint64_t features, struct err *err);
 /* Requests not answered yet are given back: they are popped again after the next start. */
-void vring_stop(struct vring *vring);
-bool vring_is_running(const struct vring *vring);
+void vring_stop(struct virtqueue *vq);
+bool vring_is_running(const struct virtqueue *vq);
 /* From now on the ring is in that memory. */
-void vring_set_memory(struct vring *vring, struct memory *memory);
+void vring_set_memory(struct virtqueue *vq, struct memory *memory);
 
 /* 1: a request; 0: none, and the driver will kick; or the ring broke: a negative errno, -EIO where its memory did. */
-int vring_pop(struct vring *vring, struct vring_request *ret_request, struct err *err);
+int vring_pop(struct virtqueue *vq, struct vring_request *ret_request, struct err *err);
 /* Answers a request with `written` bytes in its segments. 0, or the ring broke. */
-int vring_push(struct vring *vring, uint16_t head, uint32_t written, struct err *err);
+int vring_push(struct virtqueue *vq, uint16_t head, uint32_t written, struct err *err);
 /* Whether the driver wants a call for what was pushed since it was last asked. 1, 0, or the ring broke. */
-int vring_needs_call(struct vring *vring, struct err *err);
+int vring_needs_call(struct virtqueue *vq, struct err *err);
 
 /* Copies `len` bytes, which the segments must have, from or to their beginning. 0, or the ring broke. */
-int vring_read(struct vring *vring, const struct vring_segment *segments, void *ret_buf, size_t len, struct err *err);
+int vring_read(struct virtqueue *vq, const struct vring_segment *segments, void *ret_buf, size_t len, struct err *err);
 int vring_write(
-	struct vring *vring, const struct vring_segment *segments, const void *buf, size_t len, struct err *err);
+	struct virtqueue *vq, const struct vring_segment *segments, const void *buf, size_t len, struct err *err);
 
 #endif
