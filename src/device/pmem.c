@@ -194,7 +194,7 @@ static void finish_sync(struct pmem *pmem, int result, const struct err *err)
 		finished++;
 	}
 	if (result < 0)
-		log_error("%s: %u flushes failed: %s", pmem->name, finished, err->text);
+		log_error("%s: flush failed, for %u requests: %s", pmem->name, finished, err->text);
 }
 
 static struct request *oldest_flush(struct pmem *pmem)
@@ -231,8 +231,8 @@ static void fail_late_ones(struct pmem *pmem)
 		late++;
 	}
 	if (late)
-		log_error("%s: %u flushes failed: after %d s the disk still has not taken all of %s", pmem->name, late,
-			PMEM_FLUSH_TIMEOUT_MS / 1000, pmem->ops->sync_waits_for(pmem->data));
+		log_error("%s: flush failed, for %u requests: after %d s the disk still has not taken all of %s",
+			pmem->name, late, PMEM_FLUSH_TIMEOUT_MS / 1000, pmem->ops->sync_waits_for(pmem->data));
 }
 
 static void set_timer(struct pmem *pmem, bool has_more)
