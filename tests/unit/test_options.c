@@ -1,4 +1,4 @@
-/* options.c: the flags of mrshared: what each takes, and the one line that says what is wrong. */
+/* test_options.c: the flags of mrshared: what each takes, and the one line that says what is wrong. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "daemon/options.h"
 

@@ -1,4 +1,4 @@
-/* region.c: the table of mappings: what is taken, refused, found, freed. */
+/* test_region.c: the table of mappings: what is taken, refused, found, freed. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "region/region.h"
 
