@@ -82,6 +82,11 @@ class GuestCase(Case):
             if time.monotonic() > end:
                 raise Wrong(f"{what}, read by {guest.name}", repr(wanted), repr(got))
 
+    def want_gone(self, guest, name):
+        """QEMU lets go of a file's memory a moment after it has answered that it is gone for the guest."""
+        self.wait_until(lambda: not guest.maps(f"memfd:{name} "), f"places where {guest.name}'s QEMU maps {name}", 0,
+                        lambda: guest.maps(f"memfd:{name} "), MORE)
+
     def want_written(self, guest, memory, offset, text, base=0):
         """What the guest writes and flushes is the host's; the memory is mapped at `base`."""
         guest.write(base + offset, text)
