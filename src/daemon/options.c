@@ -293,10 +293,10 @@ static int on_gpa_addresses(struct options *options, const char *value, struct e
 	return 0;
 }
 
+/* Found before anything else is looked at. */
 static int on_print_capabilities(struct options *options, const char *value, struct err *err)
 {
-	options->print_capabilities = true;
-	return 0;
+	return err_set(err, -EINVAL, "takes no value");
 }
 
 static int on_map(struct options *options, const char *value, struct err *err)
@@ -605,6 +605,13 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 		.max_frontends = 16,
 		.log_level = LOG_LEVEL_INFO,
 	};
+	/* QEMU's conventions: whatever else is there is ignored. */
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--print-capabilities") == 0) {
+			ret_options->print_capabilities = true;
+			return 0;
+		}
+	}
 	struct option long_options[SPEC_COUNT + 1];
 	long_options_fill(long_options);
 
@@ -625,7 +632,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 			err_prefix(err, "--%s", specs[c].name);
 			return r;
 		}
-		if (ret_options->help || ret_options->version || ret_options->print_capabilities)
+		if (ret_options->help || ret_options->version)
 			return 0;
 	}
 	if (optind < argc)

@@ -779,8 +779,13 @@ int pipeline_start(struct pipeline *pipeline, const struct providers_config *pro
 		return 0;
 	}
 	int r = open_frontends(pipeline, err);
-	if (r == 0)
+	if (r == 0) {
 		started(data, 0, NULL);
+		return 0;
+	}
+	frontends_close(pipeline->frontends);
+	if (pipeline->providers)
+		providers_stop(pipeline->providers);
 	return r;
 }
 

@@ -289,7 +289,7 @@ static void on_stop_timeout(void *data)
 		stopped(frontends->stopped_data);
 }
 
-void frontends_stop(struct frontends *frontends, void (*done)(void *data), void *data)
+void frontends_close(struct frontends *frontends)
 {
 	while (frontends->doors) {
 		struct frontend_door *door = frontends->doors;
@@ -297,6 +297,11 @@ void frontends_stop(struct frontends *frontends, void (*done)(void *data), void 
 		listener_free(&door->listener);
 		free(door);
 	}
+}
+
+void frontends_stop(struct frontends *frontends, void (*done)(void *data), void *data)
+{
+	frontends_close(frontends);
 	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
 		if (frontend->io)
 			frontends->ops->device_fail(frontend->device);

@@ -73,7 +73,9 @@ int frontends_new(struct event_loop *loop, const struct frontends_config *config
 	const struct frontend_ops *ops, void *data, struct frontends **ret_frontends, struct err *err);
 /* Opens a socket, which must outlive the front-ends. */
 int frontends_open(struct frontends *frontends, const struct frontend_socket *socket, struct err *err);
-/* Stops listening, removes the socket files, fails what devices have not answered; `done` when drivers were told. */
+/* Stops listening and removes the socket files; sessions go on. */
+void frontends_close(struct frontends *frontends);
+/* The same, fails what devices have not answered; `done` when drivers were told. */
 void frontends_stop(struct frontends *frontends, void (*done)(void *data), void *data);
 
 /* A writable mapping is live: it is announced to each front-end that is offered its region. `fd` must stay open until

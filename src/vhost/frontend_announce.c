@@ -40,8 +40,10 @@ static void channel_end(struct frontend *frontend)
 /* Nothing more can be announced over it. What it held is uncertain. */
 static void channel_lost(struct frontend *frontend, int cause)
 {
-	log_warning("%s: its back-end request channel has ended (%s): nothing is announced to it any more",
-		frontend->name, cause == -ENOTCONN ? "closed" : strerror(-cause));
+	bool is_plain = cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE;
+	/* The connection itself may be about to end as well. */
+	log_line(is_plain ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s: its back-end request channel has ended%s%s",
+		frontend->name, is_plain ? "" : ": ", is_plain ? "" : strerror(-cause));
 	channel_end(frontend);
 	sets_lose(&frontend->sets);
 }
@@ -135,6 +137,8 @@ void announce_start(struct frontend *frontend)
 	sets_start(&frontend->sets);
 	frontend->said_surplus = 0;
 	log_info("%s: started", frontend->name);
+	if (!frontend->back_io && device_has_shmem(frontend))
+		log_warning("%s: it has no back-end request channel: nothing is announced to it", frontend->name);
 	log_holes(frontend);
 }
 

@@ -82,9 +82,8 @@ int request_set_mem_table(struct frontend *frontend, struct err *err)
 	struct vhost_user_region regions[VHOST_USER_REGIONS_MAX];
 	struct memory_entry entries[VHOST_USER_REGIONS_MAX];
 	uint32_t count;
-	int r = vhost_user_regions_read(channel->payload, channel->header.size, regions, &count);
-	if (r < 0)
-		return err_set(err, r, "its %u bytes are no table of up to %d regions", channel->header.size,
+	if (vhost_user_regions_read(channel->payload, channel->header.size, regions, &count) < 0)
+		return err_set(err, -EINVAL, "its %u bytes are no table of up to %d regions", channel->header.size,
 			VHOST_USER_REGIONS_MAX);
 	if (channel->fd_count != count)
 		return err_set(err, -EBADF, "%u file descriptors came with %u regions", channel->fd_count, count);
@@ -92,7 +91,7 @@ int request_set_mem_table(struct frontend *frontend, struct err *err)
 		entries[i] = entry_of(&regions[i]);
 
 	struct memory *memory;
-	r = memory_new(entries, count, channel->fds, has_same_addresses(frontend), &memory, err);
+	int r = memory_new(entries, count, channel->fds, has_same_addresses(frontend), &memory, err);
 	return r < 0 ? r : table_start(frontend, memory);
 }
 

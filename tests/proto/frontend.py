@@ -1,6 +1,5 @@
 # frontend.py: a front-end that speaks vhost-user byte by byte, and does with mappings what QEMU does.
 # SPDX-License-Identifier: BSD-2-Clause
-import contextlib
 import mmap
 import os
 import select
@@ -59,20 +58,21 @@ class FrontEnd:
         os.ftruncate(self.ram_fd, RAM_SIZE)
         self.ram = mmap.mmap(self.ram_fd, RAM_SIZE)
         self.kick, self.call_fd, self.err = (os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(3))
+        self.own = (self.ram_fd, self.kick, self.call_fd, self.err)
         self.gpa = False
         self.started = False
         self.mapped = {}    # (shmid, offset): (length, fd), as QEMU has it
         self.requests = []  # what came over the back-end request channel: (name, shmid, offset, length, answer)
-        self.avail = self.used = 0
+        self.avail = self.used = self.base = 0  # of what we offered, of the answers we took, where the queue goes on
         self.features = FEATURES
 
     def close(self):
         for each in (self.socket, self.back, self.back_given):
             each.close()
-        for fd in (self.ram_fd, self.kick, self.call_fd, self.err, *(fd for _, fd in self.mapped.values())):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self.mapped = {}
+        self.reset()
+        for fd in self.own:
+            os.close(fd)
+        self.own = ()
 
     # Messages.
 
@@ -131,7 +131,7 @@ class FrontEnd:
         return in_words(struct.unpack("=Q", got)[0]) if isinstance(got, bytes) and len(got) == 8 else got
 
     def barrier(self):
-        """All before it was handled: "64-bit number" words of GET_FEATURES, or "closed"."""
+        """The features, which shows that all before was handled; or "closed"."""
         return self.number(GET_FEATURES)
 
     # The sequence of QEMU 11.1.
@@ -173,11 +173,11 @@ class FrontEnd:
         if answer != "0":
             return f"SET_MEM_TABLE: {answer}"
         if base is not None:
-            self.avail = self.used = base
+            self.avail = self.used = self.base = base
             struct.pack_into("<HH", self.ram, AVAIL, 0, base)
             struct.pack_into("<HH", self.ram, USED, 0, base)
         self.send(SET_VRING_NUM, state(0, NUM), flags=VERSION)
-        self.send(SET_VRING_BASE, state(0, self.avail), flags=VERSION)
+        self.send(SET_VRING_BASE, state(0, self.base), flags=VERSION)
         self.send(SET_VRING_ADDR, self.ring_addr(), flags=VERSION)
         answers = [self.call(SET_VRING_KICK, u64(0), [self.kick]), self.call(SET_VRING_CALL, u64(0), [self.call_fd])]
         self.started = True
@@ -189,7 +189,10 @@ class FrontEnd:
         enable = self.call(SET_VRING_ENABLE, state(0, 0))
         got = self.get(GET_VRING_BASE, state(0, 0))
         self.started = False
-        return struct.unpack("=II", got)[1] if isinstance(got, bytes) and enable == "0" else f"{enable}, {got}"
+        if enable != "0" or not isinstance(got, bytes):
+            return f"{enable}, {got}"
+        self.base = struct.unpack("=II", got)[1]
+        return self.base
 
     def reset(self):
         """The guest reboots: QEMU forgets what was mapped, and tells nobody."""

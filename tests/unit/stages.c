@@ -19,6 +19,7 @@ int main(void)
 	add_catalog_tests(suite);
 	add_publish_tests(suite);
 	add_mapping_life_tests(suite);
+	add_frontend_tests(suite);
 
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

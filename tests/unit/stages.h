@@ -14,5 +14,6 @@ void add_registration_tests(Suite *suite);
 void add_catalog_tests(Suite *suite);
 void add_publish_tests(Suite *suite);
 void add_mapping_life_tests(Suite *suite);
+void add_frontend_tests(Suite *suite);
 
 #endif
