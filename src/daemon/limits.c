@@ -30,10 +30,13 @@ static int check_files(const struct options *options, struct err *err)
 			  options->max_mappings + FILES_OWN;
 	if (limit.rlim_max >= needed)
 		return 0;
+	char front_ends[48] = "";
+	if (frontends)
+		snprintf(front_ends, sizeof(front_ends), ", --max-front-ends %" PRIu64, frontends);
 	return err_set(err, -ERANGE,
-		"--max-providers %" PRIu64 ", --max-front-ends %" PRIu64 " and --max-mappings %" PRIu64 " need %" PRIu64
+		"--max-providers %" PRIu64 "%s and --max-mappings %" PRIu64 " need %" PRIu64
 		" open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the flags",
-		options->max_providers, frontends, options->max_mappings, needed, (uint64_t)limit.rlim_max);
+		options->max_providers, front_ends, options->max_mappings, needed, (uint64_t)limit.rlim_max);
 }
 
 static int check_maps(const struct options *options, struct err *err)
