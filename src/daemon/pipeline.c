@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/size.h"
@@ -103,12 +104,12 @@ static void life_withdraw(struct life *life);
 
 static struct life *of_job(struct job *job)
 {
-	return (struct life *)((char *)job - offsetof(struct life, job));
+	return container_of(job, struct life, job);
 }
 
 static struct life *of_mapping(struct mapping *mapping)
 {
-	return (struct life *)((char *)mapping - offsetof(struct life, mapping));
+	return container_of(mapping, struct life, mapping);
 }
 
 static struct life *find_life(struct pipeline *pipeline, uint64_t mapping_id)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/fd.h"
 
 struct sync_file {
@@ -39,7 +40,7 @@ struct syncer {
 
 static struct syncer *of_job(struct job *job)
 {
-	return (struct syncer *)((char *)job - offsetof(struct syncer, job));
+	return container_of(job, struct syncer, job);
 }
 
 static void run(struct job *job)

@@ -2,12 +2,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 
-#include "base/log.h"
+#include "base/container.h"
 #include "vhost/frontend_internal.h"
 
 static struct frontend *of_job(struct job *job)
 {
-	return (struct frontend *)((char *)job - offsetof(struct frontend, table.job));
+	return container_of(job, struct frontend, table.job);
 }
 
 /* Queues run on in the table before until here. */

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "vhost/frontend_internal.h"
@@ -45,7 +46,7 @@ static void close_all_later(struct frontend *frontend, struct channel *channel)
 
 static struct frontend *of_chores(struct job *job)
 {
-	return (struct frontend *)((char *)job - offsetof(struct frontend, chores.job));
+	return container_of(job, struct frontend, chores.job);
 }
 
 static void chores_run(struct job *job)

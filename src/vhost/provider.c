@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/range.h"
@@ -89,7 +90,7 @@ static const char *request_name(uint32_t request)
 
 static struct provider *of_close_job(struct job *job)
 {
-	return (struct provider *)((char *)job - offsetof(struct provider, close_job));
+	return container_of(job, struct provider, close_job);
 }
 
 static void close_run(struct job *job)

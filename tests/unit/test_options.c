@@ -7,7 +7,10 @@
 
 #include "stages.h"
 
-static struct options options;
+/* One a command line: what was parsed is never freed, and must stay in reach. */
+static struct options parsed[128];
+static size_t parsed_count;
+#define options parsed[parsed_count - 1]
 static struct err err;
 
 /* Parses "mrshared WORDS", where the words are separated by blanks. */
@@ -16,6 +19,8 @@ static int parse(const char *words)
 	static char line[1024];
 	char *argv[80] = { (char *)(uintptr_t) "mrshared" };
 	int argc = 1;
+	ck_assert_uint_lt(parsed_count, sizeof(parsed) / sizeof(parsed[0]));
+	parsed_count++;
 	snprintf(line, sizeof(line), "%s", words);
 	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
 		argv[argc++] = word;
