@@ -8,10 +8,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "vhost/frontend.h"
 #include "vhost/provider.h"
 
 enum {
-	FILES_OWN = 128, /* log, loop, devices, sockets and the like */
+	FILES_OWN = 128, /* log, loop, devices, sockets and the like, a sync */
 	MAPS_OWN = 1024, /* libraries, threads' stacks, allocations */
 };
 
@@ -24,14 +25,18 @@ static int check_files(const struct options *options, struct err *err)
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return err_set(err, -errno, "setrlimit: %s", strerror(errno));
 
-	uint64_t needed = options->max_providers * PROVIDER_FDS_MAX + options->max_mappings + FILES_OWN;
+	uint64_t frontends = options->socket_count ? options->max_frontends : 0;
+	uint64_t needed = options->max_providers * PROVIDER_FDS_MAX + frontends * FRONTEND_FDS_MAX +
+			  options->max_mappings + FILES_OWN;
 	if (limit.rlim_max >= needed)
 		return 0;
+	char front_ends[48] = "";
+	if (frontends)
+		snprintf(front_ends, sizeof(front_ends), ", --max-front-ends %" PRIu64, frontends);
 	return err_set(err, -ERANGE,
-		"--max-providers %" PRIu64 " and --max-mappings %" PRIu64 " need %" PRIu64
-		" open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the "
-		"flags",
-		options->max_providers, options->max_mappings, needed, (uint64_t)limit.rlim_max);
+		"--max-providers %" PRIu64 "%s and --max-mappings %" PRIu64 " need %" PRIu64
+		" open files, the limit is %" PRIu64 ": raise it (LimitNOFILE=, ulimit -n), or lower the flags",
+		options->max_providers, front_ends, options->max_mappings, needed, (uint64_t)limit.rlim_max);
 }
 
 static int check_maps(const struct options *options, struct err *err)

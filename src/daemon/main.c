@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "config.h"
+#include "daemon/guest.h"
 #include "daemon/limits.h"
 #include "daemon/loop.h"
 #include "daemon/options.h"
@@ -27,6 +28,8 @@ static struct {
 	struct sockaddr_storage *listen;
 	struct publish_config publish;
 	struct providers_config providers;
+	struct frontends_config frontends;
+	struct frontend_socket *sockets;
 	struct pipeline_config config;
 	struct event_loop *loop;
 	struct pipeline *pipeline;
@@ -51,6 +54,14 @@ static void on_end_signal(void *data)
 	if (self.stopping)
 		_exit(EXIT_FAILURE);
 	log_info("ending");
+	stop(EXIT_SUCCESS);
+}
+
+static void on_frontend_left(void)
+{
+	if (self.stopping)
+		return;
+	log_info("ending with the front-end of --fd");
 	stop(EXIT_SUCCESS);
 }
 
@@ -86,10 +97,37 @@ static int resolve_listen(struct err *err)
 	return 0;
 }
 
+static int configure_frontends(struct err *err)
+{
+	const struct options *options = &self.options;
+	self.frontends = (struct frontends_config){
+		.mode = options->socket_mode,
+		.group = options->socket_group,
+		.max_frontends = (unsigned int)options->max_frontends,
+		.gpa_addresses = options->gpa_addresses,
+		.device = guest_device(),
+	};
+	self.sockets = calloc(options->socket_count + 1, sizeof(*self.sockets));
+	if (!self.sockets)
+		return err_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < options->socket_count; i++) {
+		struct frontend_socket *socket = &self.sockets[i];
+		socket->path = options->sockets[i].path;
+		socket->fd = options->sockets[i].fd;
+		options_offered(options, &options->sockets[i], socket->sizes);
+		guest_config(socket->sizes[0], socket->config);
+		if (!socket->path && fcntl(socket->fd, F_SETFD, FD_CLOEXEC) < 0)
+			return err_set(err, -errno, "--fd %d: %s", socket->fd, strerror(errno));
+	}
+	return 0;
+}
+
 static int configure(struct err *err)
 {
 	const struct options *options = &self.options;
 	int r = resolve_listen(err);
+	if (r == 0)
+		r = configure_frontends(err);
 	if (r < 0)
 		return r;
 	self.publish = (struct publish_config){
@@ -123,7 +161,12 @@ static int configure(struct err *err)
 			.pins_read_only = admission_kernel_pins_read_only(),
 		},
 		.max_providers = (unsigned int)options->max_providers,
+		.revoke_timeout_ms = options->revoke_timeout_ms,
 		.publish = options->no_rdma ? NULL : &self.publish,
+		.frontends = options->socket_count ? &self.frontends : NULL,
+		.sockets = self.sockets,
+		.socket_count = options->socket_count,
+		.frontend_left = on_frontend_left,
 	};
 	return 0;
 }
@@ -180,6 +223,18 @@ static int start(struct err *err)
 	return r;
 }
 
+/* What is asked for on standard output, instead of anything else. */
+static int print_and_exit(void)
+{
+	if (self.options.help)
+		options_help();
+	else if (self.options.version)
+		printf("mrshared %s\n", PACKAGE_VERSION);
+	else
+		printf("{\n  \"type\": \"pmem\"\n}\n");
+	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
 	struct err err;
@@ -187,13 +242,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "mrshared: %s\n", err.text);
 		return EXIT_USAGE;
 	}
-	if (self.options.help || self.options.version) {
-		if (self.options.help)
-			options_help();
-		else
-			printf("mrshared %s\n", PACKAGE_VERSION);
-		return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-	}
+	if (self.options.help || self.options.version || self.options.print_capabilities)
+		return print_and_exit();
 	log_set_level(self.options.log_level);
 	signal(SIGPIPE, SIG_IGN);
 

@@ -4,16 +4,19 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include "base/range.h"
 #include "base/size.h"
+#include "device/pmem.h"
 #include "mrshare.h"
 
 enum { PAGE = 4096, TIMEOUT_MAX_S = 3600 };
@@ -100,13 +103,20 @@ static int parse_plain_count(const char *text, uint64_t *ret_count)
 	return number_parse(text, UINT32_MAX, ret_count);
 }
 
-static int on_provider_socket(struct options *options, const char *value, struct err *err)
+static int check_path(const char *path, struct err *err)
 {
 	const size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
-	if (!*value || strlen(value) > max)
+	if (!*path || strlen(path) > max)
 		return err_set(err, -EINVAL, "wanted a path of 1 to %zu bytes", max);
-	options->provider_socket = value;
 	return 0;
+}
+
+static int on_provider_socket(struct options *options, const char *value, struct err *err)
+{
+	int r = check_path(value, err);
+	if (r == 0)
+		options->provider_socket = value;
+	return r;
 }
 
 static int on_socket_mode(struct options *options, const char *value, struct err *err)
@@ -209,6 +219,84 @@ static int parse_map_key(struct options_map *map, bool *have_shmid, const char *
 	}
 	return err_set(
 		err, -EINVAL, "'%s' is unknown: wanted shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", key);
+}
+
+static int parse_socket_key(struct options_socket *socket, const char *key, struct err *err)
+{
+	uint8_t shmid = 0;
+	if (strncmp(key, "shmid=", 6) != 0)
+		return err_set(err, -EINVAL, "'%s' is unknown: wanted PATH[,shmid=N]...", key);
+	int r = parse_shmid(key + 6, &shmid, err);
+	if (r == 0)
+		socket->chosen = socket->shmids[shmid] = true;
+	return r;
+}
+
+static int on_socket_path(struct options *options, const char *value, struct err *err)
+{
+	struct options_socket socket = { .fd = -1 };
+	char path[4096 + 8] = "", key[16];
+	next_key(&value, path, sizeof(path));
+	int r = check_path(path, err);
+	while (r == 0 && next_key(&value, key, sizeof(key)))
+		r = parse_socket_key(&socket, key, err);
+	for (size_t i = 0; r == 0 && i < options->socket_count; i++) {
+		if (options->sockets[i].path && strcmp(options->sockets[i].path, path) == 0)
+			r = err_set(err, -EINVAL, "'%s' is given twice", path);
+	}
+	if (r < 0)
+		return r;
+	socket.path = strdup(path);
+	struct options_socket *out = socket.path ? APPEND(options->sockets, options->socket_count) : NULL;
+	if (!out) {
+		free(socket.path);
+		return no_memory(err);
+	}
+	*out = socket;
+	return 0;
+}
+
+/* It is looked at here, where nothing else was opened that could have its number. */
+static int on_fd(struct options *options, const char *value, struct err *err)
+{
+	uint64_t number;
+	if (number_parse(value, INT32_MAX, &number) < 0)
+		return err_set(err, -EINVAL, "'%s': wanted the number of a file descriptor", value);
+	int fd = (int)number, domain = 0, type = 0;
+	socklen_t size = sizeof(int);
+	if (fcntl(fd, F_GETFD) < 0)
+		return err_set(err, -EINVAL, "no file descriptor %d was passed to mrshared", fd);
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 || domain != AF_UNIX ||
+		getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM)
+		return err_set(err, -EINVAL, "file descriptor %d is no Unix stream socket", fd);
+	for (size_t i = 0; i < options->socket_count; i++) {
+		if (!options->sockets[i].path && options->sockets[i].fd == fd)
+			return err_set(err, -EINVAL, "file descriptor %d is given twice", fd);
+	}
+	struct options_socket *out = APPEND(options->sockets, options->socket_count);
+	if (!out)
+		return no_memory(err);
+	out->fd = fd;
+	return 0;
+}
+
+static int on_device(struct options *options, const char *value, struct err *err)
+{
+	if (strcmp(value, "pmem") != 0)
+		return err_set(err, -EINVAL, "'%s': wanted pmem", value);
+	return 0;
+}
+
+static int on_gpa_addresses(struct options *options, const char *value, struct err *err)
+{
+	options->gpa_addresses = true;
+	return 0;
+}
+
+/* Found before anything else is looked at. */
+static int on_print_capabilities(struct options *options, const char *value, struct err *err)
+{
+	return err_set(err, -EINVAL, "takes no value");
 }
 
 static int on_map(struct options *options, const char *value, struct err *err)
@@ -315,6 +403,11 @@ static int on_max_providers(struct options *options, const char *value, struct e
 	return parse_count(value, 1 << 20, &options->max_providers, err);
 }
 
+static int on_max_front_ends(struct options *options, const char *value, struct err *err)
+{
+	return parse_count(value, 1 << 16, &options->max_frontends, err);
+}
+
 static int on_max_mr_size(struct options *options, const char *value, struct err *err)
 {
 	int r = parse_page_multiple("size", value, &options->max_mr_size, err);
@@ -363,8 +456,16 @@ static const struct option_spec {
 	const char *help;
 } specs[] = {
 	{ "provider-socket", "PATH", on_provider_socket, "take mappings from local programs on this Unix socket" },
-	{ "socket-mode", "MODE", on_socket_mode, "its mode (default 0600)" },
-	{ "socket-group", "GROUP", on_socket_group, "its group, a name or number (default: the daemon's)" },
+	{ "socket-path", "PATH[,shmid=N]...", on_socket_path,
+		"take front-ends such as QEMU on this Unix socket, and offer them these regions (default: all; "
+		"repeatable)" },
+	{ "fd", "N", on_fd,
+		"the same on a socket that was passed: a listening one, or a connected one, with whose front-end the "
+		"daemon ends" },
+	{ "socket-mode", "MODE", on_socket_mode, "the mode of these sockets (default 0600)" },
+	{ "socket-group", "GROUP", on_socket_group, "their group, a name or number (default: the daemon's)" },
+	{ "device", "pmem", on_device, "the device that guests see (default pmem)" },
+	{ "gpa-addresses", NULL, on_gpa_addresses, "let front-ends name queues by guest addresses" },
 	{ "shmem", "ID:SIZE", on_shmem, "a shared memory region: ID 0 to 255 (repeatable)" },
 	{ "map", "shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", on_map,
 		"map a file for as long as the daemon runs (repeatable)" },
@@ -375,17 +476,20 @@ static const struct option_spec {
 		"admit peers from this network, with read-write (default) or read-only access; the first match "
 		"wins (repeatable; default: only this host's own addresses)" },
 	{ "revoke-timeout", "SECONDS", on_revoke_timeout,
-		"how long peers have to let go of a mapping that is removed (default 1)" },
+		"how long peers and front-ends have to let go of a mapping that is removed (default 1)" },
 	{ "keepalive", "SECONDS", on_keepalive, "how often peers hear from the daemon (default 5)" },
 	{ "max-mappings", "TOTAL[,EACH]", on_max_mappings, "mappings, in total and per provider (default 4096)" },
 	{ "max-bytes", "TOTAL[,EACH]", on_max_bytes, "bytes mapped, in total and per provider (default: no limit)" },
 	{ "max-extents", "N", on_max_extents, "memory registrations per device (default 65536)" },
 	{ "max-peers", "N", on_max_peers, "peers connected at a time (default 1024)" },
 	{ "max-providers", "N", on_max_providers, "providers connected at a time (default 32)" },
+	{ "max-front-ends", "N", on_max_front_ends, "front-ends connected at a time (default 16)" },
 	{ "max-mr-size", "SIZE", on_max_mr_size, "bytes per memory registration (default: what the device allows)" },
 	{ "unsealed", "allow|refuse", on_unsealed, "files that can be truncated while mapped (default allow)" },
 	{ "any-filesystem", NULL, on_any_filesystem, "also map files of FUSE, NFS, 9p, CIFS and their like" },
 	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)" },
+	{ "print-capabilities", NULL, on_print_capabilities,
+		"print what kind of vhost-user back-end this is, as JSON" },
 	{ "version", NULL, on_version, "print the version" },
 	{ "help", NULL, on_help, "print this text" },
 };
@@ -394,12 +498,55 @@ enum { SPEC_COUNT = sizeof(specs) / sizeof(specs[0]) };
 
 void options_help(void)
 {
-	printf("Usage: mrshared --shmem ID:SIZE --provider-socket PATH --rdma-listen ADDR [OPTION]...\n"
+	printf("Usage: mrshared --shmem ID:SIZE --provider-socket PATH --socket-path PATH --rdma-listen ADDR "
+	       "[OPTION]...\n"
 	       "Shares memory of local programs with QEMU guests and, over RDMA, with programs on other hosts.\n\n");
 	for (size_t i = 0; i < SPEC_COUNT; i++)
 		printf("  --%s%s%s\n        %s\n", specs[i].name, specs[i].argument ? " " : "",
 			specs[i].argument ? specs[i].argument : "", specs[i].help);
 	printf("\nSizes take K, M, G and T (powers of 1024) and 0x. See mrshared(8).\n");
+}
+
+void options_offered(const struct options *options, const struct options_socket *socket, uint64_t ret_sizes[256])
+{
+	memset(ret_sizes, 0, 256 * sizeof(*ret_sizes));
+	for (size_t i = 0; i < options->shmem_count; i++) {
+		uint8_t shmid = options->shmem[i].shmid;
+		if (!socket->chosen || socket->shmids[shmid])
+			ret_sizes[shmid] = options->shmem[i].size;
+	}
+}
+
+static int check_socket(const struct options *options, const struct options_socket *socket, struct err *err)
+{
+	uint64_t sizes[256];
+	options_offered(options, socket, sizes);
+	for (unsigned int shmid = 0; shmid < 256; shmid++) {
+		if (socket->shmids[shmid] && !sizes[shmid])
+			return err_set(err, -EINVAL, "region %u is not given by --shmem", shmid);
+	}
+	return pmem_check_regions(sizes, err);
+}
+
+static int check_sockets(const struct options *options, struct err *err)
+{
+	bool has_fd = false, has_path = false;
+	for (size_t i = 0; i < options->socket_count; i++) {
+		const struct options_socket *socket = &options->sockets[i];
+		has_fd |= !socket->path;
+		has_path |= socket->path != NULL;
+		int r = check_socket(options, socket, err);
+		if (r < 0) {
+			err_prefix(err, socket->path ? "--socket-path %s" : "--fd%s", socket->path ? socket->path : "");
+			return r;
+		}
+		if (socket->path && options->provider_socket && strcmp(socket->path, options->provider_socket) == 0)
+			return err_set(
+				err, -EINVAL, "--socket-path and --provider-socket are the same, %s", socket->path);
+	}
+	if (has_fd && has_path)
+		return err_set(err, -EINVAL, "--fd and --socket-path exclude each other");
+	return 0;
 }
 
 /* What flags must agree on. */
@@ -428,7 +575,7 @@ static int check_together(const struct options *options, struct err *err)
 			return err_set(err, -EINVAL, "--map: %s does not fit into region %u, which has %s", map->path,
 				map->shmid, size_format(shmem->size).text);
 	}
-	return 0;
+	return check_sockets(options, err);
 }
 
 static void long_options_fill(struct option long_options[SPEC_COUNT + 1])
@@ -455,8 +602,16 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 		.max_extents = 65536,
 		.max_peers = 1024,
 		.max_providers = 32,
+		.max_frontends = 16,
 		.log_level = LOG_LEVEL_INFO,
 	};
+	/* QEMU's conventions: whatever else is there is ignored. */
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--print-capabilities") == 0) {
+			ret_options->print_capabilities = true;
+			return 0;
+		}
+	}
 	struct option long_options[SPEC_COUNT + 1];
 	long_options_fill(long_options);
 

@@ -26,8 +26,18 @@ struct options_map {
 	bool read_only;
 };
 
+/* Where front-ends come from: a path, or an fd that we were given. */
+struct options_socket {
+	char *path; /* NULL: fd */
+	int fd;
+	bool chosen; /* only the regions in `shmids` are offered */
+	bool shmids[256];
+};
+
 struct options {
 	const char *provider_socket;
+	struct options_socket *sockets;
+	size_t socket_count;
 	mode_t socket_mode;
 	gid_t socket_group; /* -1: ours */
 
@@ -45,14 +55,16 @@ struct options {
 
 	uint64_t max_mappings, max_mappings_each;
 	uint64_t max_bytes, max_bytes_each;
-	uint64_t max_extents, max_peers, max_providers;
+	uint64_t max_extents, max_peers, max_providers, max_frontends;
 	uint64_t max_mr_size; /* 0: none */
-	bool refuse_unsealed, any_filesystem;
+	bool refuse_unsealed, any_filesystem, gpa_addresses;
 
 	enum log_level log_level;
-	bool help, version;
+	bool help, version, print_capabilities;
 };
 
+/* The regions that front-ends of a socket are offered: sizes by shmid, 0 where there is none. */
+void options_offered(const struct options *options, const struct options_socket *socket, uint64_t ret_sizes[256]);
 /* Parses the command line, opening nothing. `err` is one line that says which flag is wrong and what is allowed.
  * Strings stay argv's. */
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err);

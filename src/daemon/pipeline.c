@@ -3,9 +3,9 @@
 /*
  * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
  * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
- * DEREGISTERING, CLEARING), publish (PUBLISHING, WITHDRAWING, DROPPING), or nobody (LIVE, STUCK). Up to LIVE it is all
- * or nothing: what fails, or whose provider goes away, is undone by the same steps that remove a live mapping, entered
- * where it stands.
+ * DEREGISTERING, CLEARING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a front-end
+ * (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away, is undone
+ * by the same steps that remove a live mapping, entered where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -21,11 +21,14 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/worker.h"
+#include "daemon/guest.h"
+#include "daemon/sync.h"
 #include "verbs/registration.h"
 
 enum {
-	WORKERS_SPARE = 8, /* beside one a provider */
-	WORKERS_BIG = 2,   /* that pin much memory at a time */
+	WORKERS_SPARE = 8, /* beside one a provider, and those of front-ends */
+	WORKERS_FRONTEND = 2,
+	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 16 << 20,
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
@@ -35,12 +38,14 @@ enum life_state {
 	LIFE_CHECKING,      /* the file is looked at and mapped -> REGISTERING, LIVE (no RDMA), CLEARING (failed) */
 	LIFE_REGISTERING,   /* -> PUBLISHING, DEREGISTERING (cancelled), CLEARING (failed) */
 	LIFE_PUBLISHING,    /* -> LIVE, WITHDRAWING (cancelled) */
-	LIFE_LIVE,          /* -> WITHDRAWING, CLEARING (no RDMA) */
-	LIFE_WITHDRAWING,   /* -> DEREGISTERING */
+	LIFE_LIVE,          /* -> WITHDRAWING */
+	LIFE_WITHDRAWING,   /* no peer has it any more, no front-end or its time is over -> DEREGISTERING, CLEARING (no
+			       RDMA) */
 	LIFE_DEREGISTERING, /* -> CLEARING, DROPPING (failed), STUCK (failed again) */
 	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
 	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
-	LIFE_CLEARING,      /* unmapped and closed, then gone */
+	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go) */
+	LIFE_HELD,          /* its range is all that is left of it, until that front-end lets go */
 };
 
 struct life {
@@ -55,11 +60,16 @@ struct life {
 
 	int fd;
 	bool placed; /* mapped over the reservation */
-	bool unsealed;
+	bool unsealed, on_disk;
+	dev_t dev; /* of its file, once it is placed */
+	ino_t ino;
 	bool reserved; /* has room in the catalogs, but no entries */
 	bool pinned;   /* has its share of the memlock budget */
 	atomic_bool cancelled;
 	struct registration *registration;
+	bool with_peers;     /* WITHDRAWING: publish has not told that no peer has it */
+	bool with_frontends; /* a front-end may have it */
+	struct event_source *frontends_late;
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
 	struct job job;
@@ -73,12 +83,18 @@ struct pipeline {
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;
+	struct frontends *frontends; /* NULL: none */
+	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
 
 	size_t static_pending;
 	pipeline_started_fn *started;
 	void *started_data;
+
+	unsigned int stopping; /* what has not stopped yet */
+	void (*stopped)(void *data);
+	void *stopped_data;
 };
 
 static void life_clear(struct life *life);
@@ -164,6 +180,15 @@ fail:
 	return r;
 }
 
+/* A guest is not to find holes where static mappings are about to be. */
+static int open_frontends(struct pipeline *pipeline, struct err *err)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
+		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
+	return r;
+}
+
 /* A static mapping stands, or failed: the daemon has started when all stand. */
 static void static_ended(struct pipeline *pipeline, const struct life *life)
 {
@@ -175,6 +200,8 @@ static void static_ended(struct pipeline *pipeline, const struct life *life)
 	struct err err = life->err;
 	if (err.code)
 		err_prefix(&err, "%s", life->name);
+	else
+		open_frontends(pipeline, &err);
 	started(pipeline->started_data, err.code, &err);
 }
 
@@ -191,6 +218,7 @@ static void life_answer(struct life *life)
 
 static void life_free(struct life *life)
 {
+	event_source_free(&life->frontends_late);
 	*life->link = life->next;
 	if (life->next)
 		life->next->link = life->link;
@@ -223,6 +251,26 @@ static bool fail_if_cancelled(struct life *life)
  * Adding: checked, mapped, registered, published.
  */
 
+/* Read-only mappings are for peers only: a front-end would let its guest write. */
+static void life_announce(struct life *life)
+{
+	const struct mapping *mapping = &life->mapping;
+	struct pipeline *pipeline = life->pipeline;
+	if (!pipeline->frontends || !mapping->writable)
+		return;
+	struct mrshare_mmap mmap = {
+		.shmid = mapping->shmid,
+		.fd_offset = mapping->fd_offset,
+		.shm_offset = mapping->shm_offset,
+		.len = mapping->len,
+		.flags = MRSHARE_MMAP_WRITABLE,
+	};
+	struct err err;
+	if (frontends_add(pipeline->frontends, mapping->id, &mmap, life->fd, mapping->owner == 0, &err) < 0)
+		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life->name, mapping->id,
+			err.text);
+}
+
 static void life_is_live(struct life *life)
 {
 	char devices[160] = "";
@@ -243,6 +291,7 @@ static void life_is_live(struct life *life)
 			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
 			life->name, mapping->id);
 	life->state = LIFE_LIVE;
+	life_announce(life);
 	life_answer(life);
 }
 
@@ -260,6 +309,9 @@ static void check_run(struct job *job)
 	if (admission_check_file(life->fd, &request, &life->pipeline->config->rules, &result, &life->err) < 0)
 		return;
 	life->unsealed = result.unsealed;
+	life->on_disk = result.on_disk;
+	life->dev = result.dev;
+	life->ino = result.ino;
 	int r = mapping_place(mapping, life->fd, result.prot);
 	if (r < 0)
 		err_set(&life->err, r, "mmap of %s: %s", size_format(mapping->len).text, strerror(-r));
@@ -346,15 +398,63 @@ static void on_added(void *data, uint64_t mapping_id)
  * Removing: withdrawn, deregistered, unmapped and closed.
  */
 
+/* Goes on when no peer has it any more, and no front-end or their time is over. */
+static void withdraw_check(struct life *life)
+{
+	if (life->with_peers || (life->with_frontends && life->frontends_late))
+		return;
+	event_source_free(&life->frontends_late);
+	if (life->registration)
+		life_deregister(life);
+	else
+		life_clear(life);
+}
+
+static void on_frontends_late(void *data)
+{
+	struct life *life = data;
+	event_source_free(&life->frontends_late);
+	withdraw_check(life);
+}
+
 static void life_withdraw(struct life *life)
 {
+	struct pipeline *pipeline = life->pipeline;
 	life->state = LIFE_WITHDRAWING;
-	publish_withdraw(life->pipeline->publish, life->mapping.id);
+	life->with_frontends = pipeline->frontends && !frontends_withdraw(pipeline->frontends, life->mapping.id);
+	if (life->with_frontends) {
+		life->frontends_late = event_timer_new(pipeline->loop, on_frontends_late, life);
+		if (life->frontends_late)
+			event_timer_set(life->frontends_late, pipeline->config->revoke_timeout_ms);
+	}
+	life->with_peers = life->registration != NULL;
+	if (life->with_peers)
+		publish_withdraw(pipeline->publish, life->mapping.id);
+	else
+		withdraw_check(life);
 }
 
 static void on_withdrawn(void *data, uint64_t mapping_id)
 {
-	life_deregister(find_life(data, mapping_id));
+	struct life *life = find_life(data, mapping_id);
+	life->with_peers = false;
+	withdraw_check(life);
+}
+
+/* The last front-end that had it let go. */
+static void on_released(void *data, uint64_t mapping_id)
+{
+	struct pipeline *pipeline = data;
+	struct life *life = find_life(pipeline, mapping_id);
+	life->with_frontends = false;
+	if (life->state == LIFE_WITHDRAWING) {
+		withdraw_check(life);
+	} else if (life->state == LIFE_HELD) {
+		log_info(
+			"%s: no front-end has mapping %" PRIu64 " any more: its range is free", life->name, mapping_id);
+		regions_release(pipeline->regions, &life->mapping);
+		life_free(life);
+	}
 }
 
 static void deregister_run(struct job *job)
@@ -411,6 +511,20 @@ static void life_deregister(struct life *life)
 	submit(life, life->pipeline->deregisterer, LIFE_DEREGISTERING, deregister_run, deregister_done, false);
 }
 
+/* No peer has it any more, and neither have we; a guest may. */
+static void life_is_held(struct life *life)
+{
+	char holder[128];
+	frontends_who_holds(life->pipeline->frontends, life->mapping.id, holder, sizeof(holder));
+	err_set(&life->err, -EINPROGRESS,
+		"no peer reaches %s any more, but %s has it still: its range stays taken until that lets go",
+		mapping_format(&life->mapping).text, holder);
+	if (!life->requester)
+		log_warning("%s: %s", life->name, life->err.text);
+	life->state = LIFE_HELD;
+	life_answer(life);
+}
+
 static void clear_run(struct job *job)
 {
 	struct life *life = of_job(job);
@@ -442,6 +556,10 @@ static void clear_done(struct job *job)
 		life_is_stuck(life);
 		return;
 	}
+	if (life->with_frontends) {
+		life_is_held(life);
+		return;
+	}
 	regions_release(pipeline->regions, mapping);
 	if (life->err.code == 0)
 		log_info("%s: unmapped %s, mapping %" PRIu64, life->name, mapping_format(mapping).text, mapping->id);
@@ -452,14 +570,6 @@ static void clear_done(struct job *job)
 static void life_clear(struct life *life)
 {
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
-}
-
-static void life_remove(struct life *life)
-{
-	if (life->registration)
-		life_withdraw(life);
-	else
-		life_clear(life);
 }
 
 /*
@@ -487,11 +597,13 @@ static int on_unmap(void *data, struct provider *provider, const struct mrshare_
 		return r;
 
 	struct life *life = of_mapping(mapping);
+	if (life->state == LIFE_HELD)
+		return err_set(err, -EINPROGRESS, "%s", life->err.text);
 	if (life->state != LIFE_LIVE)
 		return err_set(err, -EBUSY, "%s could not be removed before: %s", mapping_format(mapping).text,
 			life->err.text);
 	life->requester = provider;
-	life_remove(life);
+	life_withdraw(life);
 	return 0;
 }
 
@@ -502,7 +614,7 @@ static void on_gone(void *data, struct provider *provider)
 		if (life->mapping.owner != provider_id(provider))
 			continue;
 		if (life->state == LIFE_LIVE)
-			life_remove(life);
+			life_withdraw(life);
 		else
 			atomic_store(&life->cancelled, true);
 	}
@@ -510,6 +622,63 @@ static void on_gone(void *data, struct provider *provider)
 
 static const struct provider_ops provider_ops = { .map = on_map, .unmap = on_unmap, .gone = on_gone };
 static const struct publish_ops publish_ops = { .added = on_added, .withdrawn = on_withdrawn };
+
+/*
+ * What front-ends ask.
+ */
+
+static bool on_is_own_file(void *data, dev_t dev, ino_t ino)
+{
+	const struct pipeline *pipeline = data;
+	for (const struct life *life = pipeline->lives; life; life = life->next) {
+		/* While it is being looked at, its file is not known, nor announced. */
+		if (life->state != LIFE_CHECKING && life->ino == ino && life->dev == dev)
+			return true;
+	}
+	return false;
+}
+
+/* A guest flushes region 0. What is being taken from it may still hold what it wrote. */
+static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct err *err)
+{
+	const struct pipeline *pipeline = data;
+	int r = 1;
+	/* The list's order is that of falling ids. */
+	for (const struct life *life = pipeline->lives; r > 0 && life; life = life->next) {
+		const struct mapping *mapping = &life->mapping;
+		bool is_placed = life->state == LIFE_LIVE || life->state == LIFE_WITHDRAWING;
+		if (!is_placed || mapping->shmid != 0 || !mapping->writable || !life->on_disk || mapping->id >= below)
+			continue;
+		char name[200];
+		snprintf(name, sizeof(name), "%s, %s", life->name, mapping_format(mapping).text);
+		r = sync_add(syncer, mapping->id, life->fd, name, err);
+	}
+	return r < 0 ? r : 0;
+}
+
+static int on_device_new(void *data, struct frontend *frontend, void **ret_device)
+{
+	struct pipeline *pipeline = data;
+	return guest_new(pipeline->loop, pipeline->syncer, frontend, ret_device);
+}
+
+static void on_left(void *data)
+{
+	const struct pipeline *pipeline = data;
+	pipeline->config->frontend_left();
+}
+
+static const struct frontend_ops frontend_ops = {
+	.device_new = on_device_new,
+	.device_free = guest_free,
+	.queue_start = guest_queue_start,
+	.queue_stop = guest_queue_stop,
+	.queue_kick = guest_queue_kick,
+	.device_fail = guest_fail,
+	.is_own_file = on_is_own_file,
+	.released = on_released,
+	.left = on_left,
+};
 
 /*
  * The daemon's calls.
@@ -535,6 +704,22 @@ static int pool_new(struct pipeline *pipeline, const char *name, unsigned int ma
 	return 0;
 }
 
+static int new_frontends(struct pipeline *pipeline, struct err *err)
+{
+	if (!pipeline->config->frontends)
+		return 0;
+	if (syncer_new(pipeline->workers, on_collect, pipeline, &pipeline->syncer) < 0)
+		return err_set(err, -ENOMEM, "out of memory");
+	return frontends_new(pipeline->loop, pipeline->config->frontends, pipeline->workers, &frontend_ops, pipeline,
+		&pipeline->frontends, err);
+}
+
+static unsigned int max_workers(const struct pipeline_config *config)
+{
+	unsigned int frontends = config->frontends ? config->frontends->max_frontends : 0;
+	return config->max_providers + WORKERS_SPARE + WORKERS_FRONTEND * frontends;
+}
+
 int pipeline_new(
 	struct event_loop *loop, const struct pipeline_config *config, struct pipeline **ret_pipeline, struct err *err)
 {
@@ -548,8 +733,9 @@ int pipeline_new(
 	int r = regions_new(&config->limits, &pipeline->regions);
 	if (r < 0)
 		return err_set(err, r, "out of memory");
-	r = pool_new(pipeline, "mrshared-worker", config->max_providers + WORKERS_SPARE, WORKERS_BIG,
-		&pipeline->workers, err);
+	r = pool_new(pipeline, "mrshared-worker", max_workers(config), WORKERS_BIG, &pipeline->workers, err);
+	if (r == 0)
+		r = new_frontends(pipeline, err);
 	if (r < 0 || !config->publish)
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
@@ -589,21 +775,39 @@ int pipeline_start(struct pipeline *pipeline, const struct providers_config *pro
 		if (r < 0)
 			return r;
 	}
-	if (pipeline->static_pending == 0) {
-		started(data, 0, NULL);
-	} else {
+	if (pipeline->static_pending) {
 		pipeline->started = started;
 		pipeline->started_data = data;
+		return 0;
 	}
-	return 0;
+	int r = open_frontends(pipeline, err);
+	if (r == 0) {
+		started(data, 0, NULL);
+		return 0;
+	}
+	frontends_close(pipeline->frontends);
+	if (pipeline->providers)
+		providers_stop(pipeline->providers);
+	return r;
+}
+
+static void on_one_stopped(void *data)
+{
+	struct pipeline *pipeline = data;
+	if (--pipeline->stopping == 0)
+		pipeline->stopped(pipeline->stopped_data);
 }
 
 void pipeline_stop(struct pipeline *pipeline, void (*done)(void *data), void *data)
 {
+	pipeline->stopped = done;
+	pipeline->stopped_data = data;
+	pipeline->stopping = 1 + (pipeline->frontends != NULL) + (pipeline->publish != NULL);
 	if (pipeline->providers)
 		providers_stop(pipeline->providers);
+	if (pipeline->frontends)
+		frontends_stop(pipeline->frontends, on_one_stopped, pipeline);
 	if (pipeline->publish)
-		publish_stop(pipeline->publish, done, data);
-	else
-		done(data);
+		publish_stop(pipeline->publish, on_one_stopped, pipeline);
+	on_one_stopped(pipeline);
 }

@@ -8,6 +8,7 @@
 #include "publish/publish.h"
 #include "region/admission.h"
 #include "region/region.h"
+#include "vhost/frontend.h"
 #include "vhost/provider.h"
 
 struct pipeline;
@@ -16,7 +17,13 @@ struct pipeline_config {
 	struct regions_limits limits;
 	struct admission_rules rules;
 	unsigned int max_providers;
-	const struct publish_config *publish; /* NULL: --no-rdma */
+	uint32_t revoke_timeout_ms;
+	const struct publish_config *publish;     /* NULL: --no-rdma */
+	const struct frontends_config *frontends; /* NULL: no front-ends */
+	const struct frontend_socket *sockets;    /* of front-ends */
+	size_t socket_count;
+	/* The front-end that came by a connected fd has left. */
+	void (*frontend_left)(void);
 };
 
 /* Called once: 0 when every static mapping stands, or the first failure. */
@@ -31,10 +38,11 @@ int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size,
  * long as the pipeline. */
 int pipeline_map_static(
 	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err);
-/* Opens the provider socket (`providers` may be NULL: none) and serves. `started` may be called from inside. */
+/* Opens the provider socket (`providers` may be NULL: none) and serves; front-ends, when every static mapping stands.
+ * `started` may be called from inside. */
 int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
 	void *data, struct err *err);
-/* Removes the sockets, tells peers, waits for them for a moment; then `done`. */
+/* Removes the sockets, fails what guests wait for, tells peers, waits for them for a moment; then `done`. */
 void pipeline_stop(struct pipeline *pipeline, void (*done)(void *data), void *data);
 
 #endif

@@ -50,7 +50,10 @@ struct file_facts {
 	bool served;
 	bool can_shrink;
 	bool pins_writable; /* the kernel pins its pages writable */
-	uint64_t page;      /* offsets and len are multiples of it */
+	bool on_disk;
+	dev_t dev;
+	ino_t ino;
+	uint64_t page; /* offsets and len are multiples of it */
 	uint64_t size;
 };
 
@@ -116,7 +119,12 @@ static bool look_at_device_dax(const struct stat *st, struct file_facts *facts)
 	snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/align", major_number, minor_number);
 	uint64_t align = read_sysfs(path);
 	*facts = (struct file_facts){
-		.fs_name = "device DAX", .pins_writable = true, .page = align ? align : (uint64_t)2 << 20, .size = size
+		.fs_name = "device DAX",
+		.pins_writable = true,
+		.page = align ? align : (uint64_t)2 << 20,
+		.size = size,
+		.dev = st->st_dev,
+		.ino = st->st_ino,
 	};
 	return true;
 }
@@ -143,6 +151,9 @@ static int look_at_file(int fd, struct file_facts *ret_facts, struct err *err)
 		.pins_writable = magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC,
 		.page = magic == HUGETLBFS_MAGIC ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE),
 		.size = (uint64_t)st.st_size,
+		.on_disk = magic != TMPFS_MAGIC && magic != HUGETLBFS_MAGIC && magic != RAMFS_MAGIC,
+		.dev = st.st_dev,
+		.ino = st.st_ino,
 	};
 	for (size_t i = 0; i < sizeof(file_systems) / sizeof(file_systems[0]); i++) {
 		if (file_systems[i].magic == magic) {
@@ -209,7 +220,7 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 			"hugetlbfs or device DAX, or map it read-only",
 			facts.fs_name);
 
-	struct admission_result result;
+	struct admission_result result = { .on_disk = facts.on_disk, .dev = facts.dev, .ino = facts.ino };
 	r = choose_prot(fd, request, rules, &result.prot, err);
 	if (r < 0)
 		return r;

@@ -32,6 +32,9 @@ struct admission_request {
 struct admission_result {
 	int prot;      /* for mmap() */
 	bool unsealed; /* the file can be truncated under the mapping */
+	bool on_disk;  /* what is written is durable after a sync only */
+	dev_t dev;     /* which file it is */
+	ino_t ino;
 };
 
 /* The rest, which may block for as long as whoever serves the file likes: workers only. Seals a memfd against

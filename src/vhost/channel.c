@@ -7,11 +7,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-void channel_init(struct channel *channel, int fd)
+void channel_init(struct channel *channel, int fd, enum channel_kind kind, unsigned int keep)
 {
 	memset(channel, 0, sizeof(*channel));
 	channel->fd = fd;
-	channel->message_fd = -1;
+	channel->kind = kind;
+	channel->keep = keep;
+	channel->out_fd = -1;
+	channel_next(channel);
 }
 
 static void take_fds(struct channel *channel, struct msghdr *msg)
@@ -23,10 +26,11 @@ static void take_fds(struct channel *channel, struct msghdr *msg)
 		for (size_t i = 0; i < count; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
-			if (channel->fd_count++ == 0)
-				channel->message_fd = fd;
+			if (channel->fd_count < channel->keep)
+				channel->fds[channel->fd_count] = fd;
 			else
 				channel->surplus[channel->surplus_count++] = fd;
+			channel->fd_count++;
 		}
 	}
 }
@@ -53,6 +57,12 @@ static ssize_t read_part(struct channel *channel, void *to, size_t size)
 	if (msg.msg_flags & MSG_CTRUNC)
 		return -EMFILE;
 	return n;
+}
+
+static bool header_is_valid(const struct channel *channel)
+{
+	return channel->kind == CHANNEL_REQUESTS ? vhost_user_request_is_valid(&channel->header)
+						 : vhost_user_reply_is_valid(&channel->header);
 }
 
 static size_t message_size(const struct channel *channel)
@@ -85,7 +95,7 @@ int channel_read(struct channel *channel)
 		channel->have += (size_t)n;
 		if (in_header && channel->have == VHOST_USER_HEADER_SIZE) {
 			channel->header = vhost_user_header_read(channel->header_bytes);
-			if (!vhost_user_request_is_valid(&channel->header))
+			if (!header_is_valid(channel))
 				return -EBADMSG;
 		}
 		if (channel->surplus_count)
@@ -96,26 +106,65 @@ int channel_read(struct channel *channel)
 void channel_next(struct channel *channel)
 {
 	channel->have = 0;
-	channel->message_fd = -1;
 	channel->fd_count = 0;
+	for (unsigned int i = 0; i < CHANNEL_KEEP_MAX; i++)
+		channel->fds[i] = -1;
+}
+
+void channel_send(struct channel *channel, const struct vhost_user_header *header, const void *payload, int fd)
+{
+	vhost_user_header_write(header, channel->out);
+	if (header->size)
+		memcpy(channel->out + VHOST_USER_HEADER_SIZE, payload, header->size);
+	channel->out_size = channel->out_left = VHOST_USER_HEADER_SIZE + header->size;
+	channel->out_fd = fd;
 }
 
 void channel_reply(struct channel *channel, uint32_t request, int64_t result)
 {
-	vhost_user_reply_write(request, result, channel->reply);
-	channel->reply_left = sizeof(channel->reply);
+	vhost_user_reply_write(request, result, channel->out);
+	channel->out_size = channel->out_left = VHOST_USER_REPLY_SIZE;
+	channel->out_fd = -1;
+}
+
+bool channel_unsend(struct channel *channel)
+{
+	if (channel->out_left != channel->out_size)
+		return false;
+	channel->out_left = 0;
+	return true;
+}
+
+/* The fd goes with the first byte that is written. Returns as sendmsg(). */
+static ssize_t write_part(struct channel *channel)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { .header = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
+	struct iovec iov = {
+		.iov_base = channel->out + channel->out_size - channel->out_left,
+		.iov_len = channel->out_left,
+	};
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	if (channel->out_fd >= 0) {
+		memcpy(CMSG_DATA(&control.header), &channel->out_fd, sizeof(int));
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = sizeof(control.bytes);
+	}
+	return sendmsg(channel->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 int channel_write(struct channel *channel)
 {
-	while (channel->reply_left) {
-		const uint8_t *from = channel->reply + sizeof(channel->reply) - channel->reply_left;
-		ssize_t n = send(channel->fd, from, channel->reply_left, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (channel->out_left) {
+		ssize_t n = write_part(channel);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
-		channel->reply_left -= (size_t)n;
+		channel->out_left -= (size_t)n;
+		channel->out_fd = -1;
 	}
 	return 1;
 }
@@ -125,8 +174,10 @@ unsigned int channel_take_fds(struct channel *channel, int *ret_fds)
 	unsigned int count = channel->surplus_count;
 	memcpy(ret_fds, channel->surplus, count * sizeof(int));
 	channel->surplus_count = 0;
-	if (channel->message_fd >= 0)
-		ret_fds[count++] = channel->message_fd;
-	channel->message_fd = -1;
+	for (unsigned int i = 0; i < CHANNEL_KEEP_MAX; i++) {
+		if (channel->fds[i] >= 0)
+			ret_fds[count++] = channel->fds[i];
+		channel->fds[i] = -1;
+	}
 	return count;
 }

@@ -25,7 +25,8 @@
 enum { ACCEPT_PAUSE_MS = 100, BACKLOG = 128 };
 
 struct listener {
-	const char *path;
+	const char *path; /* NULL: the socket was given to us */
+	char name[24];    /* of a socket without a path */
 	char lock_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
 	int lock_fd, fd;
 	dev_t dev; /* of our socket file */
@@ -125,10 +126,15 @@ static int bind_path(struct listener *listener, mode_t mode, gid_t group, struct
 	return 0;
 }
 
+static const char *name_of(const struct listener *listener)
+{
+	return listener->path ? listener->path : listener->name;
+}
+
 static void pause_accepting(struct listener *listener, int cause)
 {
 	if (!listener->paused)
-		log_warning("%s: cannot accept connections for now: %s", listener->path, strerror(cause));
+		log_warning("%s: cannot accept connections for now: %s", name_of(listener), strerror(cause));
 	listener->paused = true;
 	event_io_set(listener->io, 0);
 	event_timer_set(listener->resume, ACCEPT_PAUSE_MS);
@@ -140,7 +146,7 @@ static void on_readable(void *data, unsigned int events)
 	int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
 		if (listener->paused)
-			log_info("%s: accepting connections again", listener->path);
+			log_info("%s: accepting connections again", name_of(listener));
 		listener->paused = false;
 		listener->fn(listener->data, fd);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -155,32 +161,64 @@ static void on_resume(void *data)
 	event_io_set(listener->io, EVENT_READ);
 }
 
-int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
-	void *data, struct listener **ret_listener, struct err *err)
+static struct listener *listener_alloc(const char *path, listener_accept_fn *fn, void *data)
 {
 	struct listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
-		return err_set(err, -ENOMEM, "out of memory");
+		return NULL;
 	listener->path = path;
 	listener->lock_fd = listener->fd = -1;
 	listener->fn = fn;
 	listener->data = data;
+	return listener;
+}
 
-	int r = bind_path(listener, mode, group, err);
-	if (r < 0)
-		goto fail;
+static int watch(struct listener *listener, struct event_loop *loop, struct err *err)
+{
 	listener->io = event_io_new(loop, listener->fd, on_readable, listener);
 	listener->resume = event_timer_new(loop, on_resume, listener);
-	if (!listener->io || !listener->resume) {
-		r = err_set(err, -ENOMEM, "out of memory");
-		goto fail;
-	}
+	if (!listener->io || !listener->resume)
+		return err_set(err, -ENOMEM, "out of memory");
 	event_io_set(listener->io, EVENT_READ);
+	return 0;
+}
+
+int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
+	void *data, struct listener **ret_listener, struct err *err)
+{
+	struct listener *listener = listener_alloc(path, fn, data);
+	if (!listener)
+		return err_set(err, -ENOMEM, "out of memory");
+	int r = bind_path(listener, mode, group, err);
+	if (r == 0)
+		r = watch(listener, loop, err);
+	if (r < 0)
+		listener_free(&listener);
+	else
+		*ret_listener = listener;
+	return r;
+}
+
+int listener_new_fd(struct event_loop *loop, int fd, listener_accept_fn *fn, void *data, struct listener **ret_listener,
+	struct err *err)
+{
+	struct listener *listener = listener_alloc(NULL, fn, data);
+	if (!listener)
+		return err_set(err, -ENOMEM, "out of memory");
+	snprintf(listener->name, sizeof(listener->name), "fd %d", fd);
+	listener->fd = fd;
+	int r = fd_set_nonblocking(fd);
+	if (r < 0)
+		err_set(err, r, "%s: %s", listener->name, strerror(-r));
+	else
+		r = watch(listener, loop, err);
+	if (r < 0) {
+		listener->fd = -1;
+		listener_free(&listener);
+		return r;
+	}
 	*ret_listener = listener;
 	return 0;
-fail:
-	listener_free(&listener);
-	return r;
 }
 
 void listener_free(struct listener **listener_ptr)

@@ -17,6 +17,9 @@ typedef void listener_accept_fn(void *data, int fd);
  * must outlive the listener. */
 int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
 	void *data, struct listener **ret_listener, struct err *err);
+/* The same on a socket that listens already, which becomes the listener's when this succeeds. */
+int listener_new_fd(struct event_loop *loop, int fd, listener_accept_fn *fn, void *data, struct listener **ret_listener,
+	struct err *err);
 /* Stops listening and removes the socket file unless somebody put another one in its place. */
 void listener_free(struct listener **listener);
 

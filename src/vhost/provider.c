@@ -230,7 +230,7 @@ static void session_pump(struct provider *provider)
 	if (provider->io) {
 		bool may_read = provider->queue_count < PROVIDER_READ_AHEAD && !provider->close_running;
 		event_io_set(
-			provider->io, (may_read ? EVENT_READ : 0u) | (provider->channel.reply_left ? EVENT_WRITE : 0u));
+			provider->io, (may_read ? EVENT_READ : 0u) | (provider->channel.out_left ? EVENT_WRITE : 0u));
 	} else if (!provider->busy && !provider->close_running) {
 		session_free(provider);
 	}
@@ -260,7 +260,7 @@ static void session_end(struct provider *provider, int cause)
 		break;
 	}
 
-	int fds[CHANNEL_FDS_MAX + 1];
+	int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 	unsigned int count = channel_take_fds(&provider->channel, fds);
 	for (unsigned int i = 0; i < count; i++)
 		close_later(provider, &fds[i]);
@@ -282,7 +282,7 @@ static void enqueue_message(struct provider *provider)
 	struct request *request = &provider->queue[tail];
 	*request = (struct request){
 		.header = channel->header,
-		.fd = channel->message_fd,
+		.fd = channel->fds[0],
 		.fd_count = channel->fd_count,
 	};
 	/* Another size is refused by request_check(). */
@@ -300,7 +300,7 @@ static void session_read(struct provider *provider)
 			return;
 		}
 		if (r == CHANNEL_SURPLUS) {
-			int fds[CHANNEL_FDS_MAX + 1];
+			int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 			/* The message's own fd may be among them: with surplus fds it is refused whatever it is. */
 			unsigned int count = channel_take_fds(&provider->channel, fds);
 			for (unsigned int i = 0; i < count; i++)
@@ -352,7 +352,7 @@ static void on_accept(void *data, int fd)
 	provider->id = ++providers->last_id;
 	snprintf(provider->name, sizeof(provider->name), "provider %llu (pid %d, uid %u)",
 		(unsigned long long)provider->id, cred.pid, cred.uid);
-	channel_init(&provider->channel, fd);
+	channel_init(&provider->channel, fd, CHANNEL_REQUESTS, 1);
 	providers->count++;
 	event_io_set(provider->io, EVENT_READ);
 	log_info("%s: connected", provider->name);

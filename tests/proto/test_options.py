@@ -9,7 +9,8 @@ from wire import PAGE
 
 FLAGS = ("--provider-socket", "--shmem", "--map", "--rdma-listen", "--no-rdma", "--allow", "--revoke-timeout", "--keepalive",
          "--max-mappings", "--max-bytes", "--max-extents", "--max-peers", "--max-providers", "--max-mr-size", "--unsealed",
-         "--any-filesystem", "--socket-mode", "--socket-group", "--log-level", "--version", "--help")
+         "--any-filesystem", "--socket-mode", "--socket-group", "--log-level", "--version", "--help", "--socket-path", "--fd",
+         "--device", "--gpa-addresses", "--max-front-ends", "--print-capabilities")
 
 NUMBERS = ("", "x", "-1", "1x", "1.5", "0x", "99999999999999999999", " 1")
 PAIRS = ("1,", ",1", "1,x", "1,2,3", "1,-1")
@@ -104,7 +105,7 @@ class Options(Case):
 
     def test_missing_values(self):
         for flag in FLAGS:
-            if flag not in ("--no-rdma", "--any-filesystem", "--version", "--help"):
+            if flag not in ("--no-rdma", "--any-filesystem", "--gpa-addresses", "--print-capabilities", "--version", "--help"):
                 self.want_refused(flag, *self.good(flag))
 
     def test_control_characters_in_values(self):

@@ -11,11 +11,15 @@ int main(void)
 	log_set_level(LOG_LEVEL_ERROR);
 	Suite *suite = suite_create("stages");
 	add_options_tests(suite);
+	add_memory_tests(suite);
+	add_vring_tests(suite);
 	add_region_tests(suite);
+	add_pmem_tests(suite);
 	add_registration_tests(suite);
 	add_catalog_tests(suite);
 	add_publish_tests(suite);
 	add_mapping_life_tests(suite);
+	add_frontend_tests(suite);
 
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

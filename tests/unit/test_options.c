@@ -37,7 +37,8 @@ START_TEST(takes_every_flag)
 			       "--map path=/c,shmid=255 --allow 10.0.0.0/8,ro --allow fd00::1 "
 			       "--revoke-timeout 0.25 --keepalive 9 --max-mappings 100,10 --max-bytes 1G "
 			       "--max-extents 5 --max-peers 6 --max-providers 7 --max-mr-size 2M --unsealed=refuse "
-			       "--any-filesystem --log-level debug"),
+			       "--any-filesystem --log-level debug --socket-path /f,,g,shmid=0 --max-front-ends 3 "
+			       "--device pmem --gpa-addresses"),
 		0);
 	ck_assert_uint_eq(options.listen_count, 3);
 	ck_assert_str_eq(options.listen[0].host, "10.0.0.1");
@@ -76,6 +77,11 @@ START_TEST(takes_every_flag)
 	ck_assert_uint_eq(options.max_mr_size, 2 << 20);
 	ck_assert(options.refuse_unsealed && options.any_filesystem);
 	ck_assert_int_eq(options.log_level, LOG_LEVEL_DEBUG);
+	ck_assert_uint_eq(options.socket_count, 1);
+	ck_assert_str_eq(options.sockets[0].path, "/f,g");
+	ck_assert(options.sockets[0].shmids[0] && !options.sockets[0].shmids[255]);
+	ck_assert_uint_eq(options.max_frontends, 3);
+	ck_assert(options.gpa_addresses);
 }
 END_TEST
 
@@ -141,6 +147,19 @@ static const struct {
 	{ BASE "--socket-mode 7777", "octal" },
 	{ BASE "--socket-group no-such-group-here", "group" },
 	{ BASE "--log-level loud", "debug" },
+	{ BASE "--socket-path /f,shmid=1", "region 1" },
+	{ BASE "--socket-path /f,shmid=256", "0 to 255" },
+	{ BASE "--socket-path /f,ro", "'ro'" },
+	{ BASE "--socket-path ,shmid=0", "--socket-path" },
+	{ BASE "--socket-path /f --socket-path /f,shmid=0", "twice" },
+	{ BASE "--socket-path /s", "the same" },
+	{ BASE "--shmem 1:32M --socket-path /f", "128 MiB" },
+	{ "--no-rdma --shmem 0:3M --provider-socket /s --socket-path /f", "4 MiB" },
+	{ "--no-rdma --shmem 1:4M --provider-socket /s --socket-path /f", "region 0" },
+	{ BASE "--fd x", "--fd" },
+	{ BASE "--fd 999", "999" },
+	{ BASE "--max-front-ends 0", "--max-front-ends" },
+	{ BASE "--device blk", "pmem" },
 };
 
 START_TEST(names_what_is_wrong)
@@ -162,6 +181,8 @@ START_TEST(help_and_version_need_nothing_else)
 	ck_assert(options.help);
 	ck_assert_int_eq(parse("--version"), 0);
 	ck_assert(options.version);
+	ck_assert_int_eq(parse("--bogus --print-capabilities --fd 999"), 0);
+	ck_assert(options.print_capabilities);
 }
 END_TEST
 

@@ -119,8 +119,104 @@ START_TEST(no_reply)
 }
 END_TEST
 
+START_TEST(replies_with_a_payload)
+{
+	const uint32_t flags[] = { 1, 4, 5, 6, 7, 13, 0xfffffffd };
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		struct vhost_user_header header = { .request = 9, .flags = flags[i], .size = 4096 };
+		ck_assert_int_eq(vhost_user_reply_is_valid(&header), (flags[i] & 7) == 5);
+		header.size = 4097;
+		ck_assert_int_eq(vhost_user_reply_is_valid(&header), false);
+	}
+}
+END_TEST
+
+/* Readers with a common form, for assert_truncated(). */
+#define READER(name, type)                                              \
+	static int read_##name(const void *buf, size_t size, void *ret) \
+	{                                                               \
+		type *result = ret;                                     \
+		return vhost_user_##name##_read(buf, size, result);     \
+	}
+
+READER(u64, uint64_t)
+READER(vring_state, struct vhost_user_vring_state)
+READER(vring_addr, struct vhost_user_vring_addr)
+READER(region, struct vhost_user_region)
+READER(config, struct vhost_user_config)
+
+struct regions {
+	struct vhost_user_region regions[VHOST_USER_REGIONS_MAX];
+	uint32_t count;
+};
+
+static int read_regions(const void *buf, size_t size, void *ret)
+{
+	struct regions *result = ret;
+	return vhost_user_regions_read(buf, size, result->regions, &result->count);
+}
+
+START_TEST(payloads_are_read_from_exactly_their_bytes)
+{
+	static const struct {
+		const char *hex;
+		read_fn *read;
+		size_t ret_size;
+	} payloads[] = {
+		{ "0102030405060708", read_u64, sizeof(uint64_t) },
+		{ "0100000040000000", read_vring_state, sizeof(struct vhost_user_vring_state) },
+		{ "00000000 01000000 0000000000000001 0000000000000002 0000000000000003 0000000000000004",
+			read_vring_addr, sizeof(struct vhost_user_vring_addr) },
+		{ "aaaaaaaaaaaaaaaa 0000000000000001 0000000000000002 0000000000000003 0000000000000004", read_region,
+			sizeof(struct vhost_user_region) },
+		{ "08000000 04000000 00000000 01020304", read_config, sizeof(struct vhost_user_config) },
+		{ "01000000 aaaaaaaa 0000000000000001 0000000000000002 0000000000000003 0000000000000004", read_regions,
+			sizeof(struct regions) },
+	};
+	for (size_t i = 0; i < sizeof(payloads) / sizeof(payloads[0]); i++) {
+		struct bytes bytes = from_hex(payloads[i].hex);
+		uint8_t ret[512];
+		ck_assert_int_eq(payloads[i].read(bytes.data, bytes.size, ret), 0);
+		assert_truncated(payloads[i].read, &bytes, payloads[i].ret_size, -EMSGSIZE);
+		assert_refused(payloads[i].read, bytes.data, bytes.size + 1, payloads[i].ret_size, -EMSGSIZE);
+	}
+}
+END_TEST
+
+START_TEST(a_table_of_regions)
+{
+	uint8_t buf[8 + 9 * VHOST_USER_REGION_SIZE] = { 0 };
+	struct vhost_user_region regions[VHOST_USER_REGIONS_MAX];
+	uint32_t count = 99;
+	for (uint32_t n = 0; n <= VHOST_USER_REGIONS_MAX; n++) {
+		memcpy(buf, &n, sizeof(n));
+		ck_assert_int_eq(vhost_user_regions_read(buf, 8 + n * VHOST_USER_REGION_SIZE, regions, &count), 0);
+		ck_assert_uint_eq(count, n);
+	}
+	const uint32_t counts[] = { 9, 0x08000000, 0x80000000, 0xffffffff };
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		memcpy(buf, &counts[i], sizeof(counts[i]));
+		ck_assert_int_eq(vhost_user_regions_read(buf, sizeof(buf), regions, &count), -ENOSPC);
+	}
+	ck_assert_uint_eq(count, VHOST_USER_REGIONS_MAX);
+}
+END_TEST
+
+START_TEST(shmem_config_golden)
+{
+	uint64_t sizes[256] = { [0] = 0x4000000, [255] = 0x1000 };
+	uint8_t buf[VHOST_USER_SHMEM_CONFIG_SIZE];
+	memset(buf, 0xa5, sizeof(buf));
+	vhost_user_shmem_config_write(sizes, buf);
+	assert_bytes_eq(buf, 24, "02000000 00000000 0000000400000000 0000000000000000");
+	assert_bytes_eq(buf + sizeof(buf) - 16, 16, "0000000000000000 0010000000000000");
+}
+END_TEST
+
 Suite *suite_vhost_user(void)
 {
-	const TTest *const tests[] = { header_golden, request_flags, request_size, reply_golden, no_reply };
+	const TTest *const tests[] = { header_golden, request_flags, request_size, reply_golden, no_reply,
+		replies_with_a_payload, payloads_are_read_from_exactly_their_bytes, a_table_of_regions,
+		shmem_config_golden };
 	return suite_of("vhost_user", tests, sizeof(tests) / sizeof(tests[0]));
 }

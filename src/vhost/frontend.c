@@ -1,0 +1,315 @@
+/* frontend.c: all front-ends of the daemon: where they come from, and the mappings that they are to have. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is asked from outside, between events of a session's own, is only noted; a timer of 0 ms then pumps the
+ * sessions. So no call into here ever calls back, and released() and left() come from events only.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "vhost/frontend_internal.h"
+#include "vhost/listen.h"
+
+enum { STOP_MS = 300 };
+
+struct frontend_door {
+	struct frontend_door *next;
+	struct frontends *frontends;
+	const struct frontend_socket *socket;
+	struct listener *listener;
+};
+
+/*
+ * Sessions.
+ */
+
+static void frontends_link(struct frontends *frontends, struct frontend *frontend)
+{
+	frontend->next = frontends->list;
+	frontend->link = &frontends->list;
+	if (frontend->next)
+		frontend->next->link = &frontend->next;
+	frontends->list = frontend;
+	frontends->count++;
+}
+
+void frontend_free(struct frontend *frontend)
+{
+	*frontend->link = frontend->next;
+	if (frontend->next)
+		frontend->next->link = frontend->link;
+	frontend->frontends->count--;
+	queues_free(frontend);
+	free(frontend);
+}
+
+const char *frontend_name(const struct frontend *frontend)
+{
+	return frontend->name;
+}
+
+static bool is_offered(const struct frontend *frontend, const struct frontend_mapping *mapping)
+{
+	return frontend->socket->sizes[mapping->mmap.shmid] != 0;
+}
+
+static int offer(struct frontend *frontend, const struct frontend_mapping *mapping)
+{
+	if (!is_offered(frontend, mapping) || mapping->withdrawn)
+		return 0;
+	return sets_add(&frontend->sets, mapping->id, &mapping->mmap, mapping->fd, mapping->is_static);
+}
+
+/* A new connection, whose fd becomes the session's. */
+static int admit(
+	struct frontends *frontends, const struct frontend_socket *socket, int fd, bool is_sole, struct err *err)
+{
+	if (frontends->count >= frontends->config->max_frontends)
+		return err_set(err, -EMFILE, "%u front-ends are connected (--max-front-ends)", frontends->count);
+	struct frontend *frontend;
+	int r = session_new(frontends, socket, fd, is_sole, &frontend, err);
+	if (r < 0)
+		return r;
+	frontends_link(frontends, frontend);
+	log_info("%s: connected%s%s", frontend->name, socket->path ? " to " : "", socket->path ? socket->path : "");
+	for (const struct frontend_mapping *mapping = frontends->mappings; mapping; mapping = mapping->next) {
+		if (offer(frontend, mapping) < 0)
+			log_error("%s: out of memory: mapping %llu is not announced to it", frontend->name,
+				(unsigned long long)mapping->id);
+	}
+	return 0;
+}
+
+static void on_accept(void *data, int fd)
+{
+	struct frontend_door *door = data;
+	struct err err;
+	if (admit(door->frontends, door->socket, fd, false, &err) < 0) {
+		log_warning("a front-end is refused: %s", err.text);
+		close(fd);
+	}
+}
+
+/* A session frees itself at most. */
+static void pump_all(struct frontends *frontends)
+{
+	struct frontend *next;
+	for (struct frontend *frontend = frontends->list; frontend; frontend = next) {
+		next = frontend->next;
+		session_pump(frontend);
+	}
+}
+
+static bool is_told(const struct frontend *frontend)
+{
+	bool due = frontend->chores.running && frontend->chores.notify_count;
+	for (unsigned int i = 0; i < FRONTEND_QUEUES_MAX; i++)
+		due = due || (frontend->queues[i].call_due && frontend->queues[i].call >= 0);
+	return !due;
+}
+
+/* At the end of the daemon: whether every driver was told. */
+static void check_stopped(struct frontends *frontends)
+{
+	for (const struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (!is_told(frontend))
+			return;
+	}
+	void (*stopped)(void *data) = frontends->stopped;
+	frontends->stopped = NULL;
+	stopped(frontends->stopped_data);
+}
+
+static void on_wake(void *data)
+{
+	struct frontends *frontends = data;
+	pump_all(frontends);
+	if (frontends->stopped)
+		check_stopped(frontends);
+}
+
+void frontends_wake(struct frontends *frontends)
+{
+	event_timer_set(frontends->wake, 0);
+}
+
+/*
+ * Mappings.
+ */
+
+int frontends_add(struct frontends *frontends, uint64_t id, const struct mrshare_mmap *mmap, int fd, bool is_static,
+	struct err *err)
+{
+	struct frontend_mapping *mapping = calloc(1, sizeof(*mapping));
+	if (!mapping)
+		return err_set(err, -ENOMEM, "out of memory");
+	*mapping = (struct frontend_mapping){
+		.next = frontends->mappings, .id = id, .mmap = *mmap, .fd = fd, .is_static = is_static
+	};
+	frontends->mappings = mapping;
+	int r = 0;
+	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (frontend->io && offer(frontend, mapping) < 0)
+			r = err_set(err, -ENOMEM, "out of memory");
+	}
+	frontends_wake(frontends);
+	return r;
+}
+
+static bool is_held(const struct frontends *frontends, uint64_t id)
+{
+	for (const struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (sets_find(&frontend->sets, id))
+			return true;
+	}
+	return false;
+}
+
+static struct frontend_mapping **find_mapping(struct frontends *frontends, uint64_t id)
+{
+	struct frontend_mapping **link = &frontends->mappings;
+	while (*link && (*link)->id != id)
+		link = &(*link)->next;
+	return link;
+}
+
+static void mapping_free(struct frontend_mapping **link)
+{
+	struct frontend_mapping *mapping = *link;
+	*link = mapping->next;
+	free(mapping);
+}
+
+bool frontends_withdraw(struct frontends *frontends, uint64_t id)
+{
+	struct frontend_mapping **link = find_mapping(frontends, id);
+	if (!*link)
+		return true;
+	(*link)->withdrawn = true;
+	bool held = false;
+	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (!announce_withdraw(frontend, id))
+			held = true;
+	}
+	if (held)
+		frontends_wake(frontends);
+	else
+		mapping_free(link);
+	return !held;
+}
+
+void frontends_settle(struct frontends *frontends)
+{
+	struct frontend_mapping **link = &frontends->mappings;
+	while (*link) {
+		uint64_t id = (*link)->id;
+		if (!(*link)->withdrawn || is_held(frontends, id)) {
+			link = &(*link)->next;
+			continue;
+		}
+		mapping_free(link);
+		frontends->ops->released(frontends->data, id);
+		link = &frontends->mappings; /* it may have changed meanwhile */
+	}
+}
+
+void frontends_who_holds(const struct frontends *frontends, uint64_t id, char *ret_text, size_t size)
+{
+	snprintf(ret_text, size, "no front-end");
+	for (const struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (sets_find(&frontend->sets, id))
+			snprintf(ret_text, size, "%s, which %s,", frontend->name,
+				!frontend->back_io       ? "has no back-end request channel any more"
+				: frontend->sets.running ? "has not answered"
+							 : "is stopped");
+	}
+}
+
+/*
+ * The beginning and the end.
+ */
+
+int frontends_new(struct event_loop *loop, const struct frontends_config *config, struct worker_pool *pool,
+	const struct frontend_ops *ops, void *data, struct frontends **ret_frontends, struct err *err)
+{
+	struct frontends *frontends = calloc(1, sizeof(*frontends));
+	if (!frontends)
+		return err_set(err, -ENOMEM, "out of memory");
+	*frontends = (struct frontends){ .loop = loop, .config = config, .pool = pool, .ops = ops, .data = data };
+	frontends->wake = event_timer_new(loop, on_wake, frontends);
+	if (!frontends->wake) {
+		free(frontends);
+		return err_set(err, -ENOMEM, "out of memory");
+	}
+	*ret_frontends = frontends;
+	return 0;
+}
+
+static int open_listening(struct frontends *frontends, const struct frontend_socket *socket, struct err *err)
+{
+	const struct frontends_config *config = frontends->config;
+	struct frontend_door *door = calloc(1, sizeof(*door));
+	if (!door)
+		return err_set(err, -ENOMEM, "out of memory");
+	*door = (struct frontend_door){ .next = frontends->doors, .frontends = frontends, .socket = socket };
+	int r = socket->path ? listener_new(frontends->loop, socket->path, config->mode, config->group, on_accept, door,
+				       &door->listener, err)
+			     : listener_new_fd(frontends->loop, socket->fd, on_accept, door, &door->listener, err);
+	if (r < 0) {
+		free(door);
+		return r;
+	}
+	frontends->doors = door;
+	return 0;
+}
+
+int frontends_open(struct frontends *frontends, const struct frontend_socket *socket, struct err *err)
+{
+	int listens = 1;
+	socklen_t size = sizeof(listens);
+	if (!socket->path && getsockopt(socket->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0)
+		return err_set(err, -errno, "--fd %d: %s", socket->fd, strerror(errno));
+	if (listens)
+		return open_listening(frontends, socket, err);
+	return admit(frontends, socket, socket->fd, true, err);
+}
+
+static void on_stop_timeout(void *data)
+{
+	struct frontends *frontends = data;
+	void (*stopped)(void *data) = frontends->stopped;
+	frontends->stopped = NULL;
+	if (stopped)
+		stopped(frontends->stopped_data);
+}
+
+void frontends_close(struct frontends *frontends)
+{
+	while (frontends->doors) {
+		struct frontend_door *door = frontends->doors;
+		frontends->doors = door->next;
+		listener_free(&door->listener);
+		free(door);
+	}
+}
+
+void frontends_stop(struct frontends *frontends, void (*done)(void *data), void *data)
+{
+	frontends_close(frontends);
+	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next) {
+		if (frontend->io)
+			frontends->ops->device_fail(frontend->device);
+	}
+	frontends->stopped = done;
+	frontends->stopped_data = data;
+	frontends->stop_timer = event_timer_new(frontends->loop, on_stop_timeout, frontends);
+	if (frontends->stop_timer)
+		event_timer_set(frontends->stop_timer, STOP_MS);
+	frontends_wake(frontends);
+}

@@ -1,0 +1,142 @@
+# test_states.py: devices that stop and start: pause, reset, driver unbind; with changes meanwhile, and with a full table.
+# SPDX-License-Identifier: BSD-2-Clause
+import time
+
+from guests import GuestCase
+from wire import M
+
+DRIVER = "/sys/bus/virtio/drivers/virtio_pmem"
+
+
+class States(GuestCase):
+    def test_stop_and_cont(self):
+        """What changes while the VM is paused reaches the guest when it goes on, and not before: QEMU would crash."""
+        served = self.serve()
+        provider, other = self.provider(served), self.provider(served)
+        base = self.share(provider, "base")
+        guest = self.guest().ready()
+        self.want_read(guest, "base", 0, "the first mapping")
+        old = self.share(other, "old", shm_offset=2 * M)
+        self.want_soon(guest, "old", 2 * M, "the second mapping")
+        for number in range(3):
+            guest.command("stop")
+            name = f"new{number}"
+            self.share(provider, name, shm_offset=4 * M)
+            begin = time.monotonic()
+            self.want("-EINPROGRESS", other.unmap(shm_offset=2 * M, len=old.size), "unmap while the VM is paused")
+            took = time.monotonic() - begin
+            self.want(True, took < 5, f"whether that answer ({took:.1f} s) came about at the revoke timeout, 1 s")
+            self.want("-EEXIST", other.map(old.fd, shm_offset=2 * M, len=old.size), "map there, while a guest may use it")
+            self.want(1, guest.maps("memfd:old "), "places where QEMU maps the old one while it is paused")
+            guest.command("cont")
+            self.want_soon(guest, name, 4 * M, "what was mapped while it was paused")
+            self.want_soon(guest, "", 2 * M, "what was unmapped while it was paused")
+            self.want_gone(guest, "old")
+            self.want_written(guest, base, 4096, f"flushed in round {number}")
+            self.want("0", provider.unmap(shm_offset=4 * M, len=2 * M), "unmap of the new one")
+            self.want("0", other.map(old.fd, shm_offset=2 * M, len=old.size), "map of the old one, again")
+            self.want_soon(guest, "old", 2 * M, "the old one, again")
+
+    def test_quick_pauses(self):
+        """Pauses that follow each other at once, with changes on their way."""
+        served = self.serve()
+        provider = self.provider(served)
+        base = self.share(provider, "base")
+        guest = self.guest().ready()
+        count = 100 if self.long else 15
+        for number in range(count):
+            offset = 2 * M * (1 + number % 30)
+            memory = self.share(provider, f"quick{number}", shm_offset=offset)
+            self.pause(guest)
+            answer = provider.unmap(shm_offset=offset, len=memory.size)
+            self.want(True, answer in ("0", "-EINPROGRESS"), f"whether unmap is answered 0 or -EINPROGRESS, not {answer},")
+        self.want_written(guest, base, 4096, "still here")
+        for number in range(count):
+            self.want_gone(guest, f"quick{number}")
+        self.want_read(guest, "base", 0, "the first mapping")
+
+    def test_full_table(self):
+        """More mappings than QEMU's table holds: the surplus is not announced, and no start fails for it."""
+        served = self.serve()
+        provider = self.provider(served)
+        count = 12
+        shared = [self.share(provider, f"number{each}", shm_offset=2 * M * each) for each in range(count)]
+        guest = self.guest().ready()
+        seen = self.seen(guest, count)
+        self.want(True, 4 <= seen < 8, f"whether the guest sees 4 to 7 of {count} mappings, not {seen}")
+        served.wait_log("not announced|surplus")
+        self.want_written(guest, shared[0], 4096, "with the table full")
+        for number, again in enumerate([self.pause, self.reset, self.pause, self.reboot, self.rebind]):
+            again(guest)
+            self.want(seen, self.seen(guest, count), f"mappings that the guest sees after start {number}")
+            self.want_written(guest, shared[0], 8192 + 512 * number, f"flushed in start {number}")
+        # A place in the table that becomes free is the next one's.
+        self.want("0", provider.unmap(shm_offset=0, len=shared[0].size), "unmap of the first")
+        self.want_soon(guest, "", 0, "the first")
+        self.want_soon(guest, f"number{seen}", 2 * M * seen, "the first that did not fit before")
+        self.want_read(guest, "", 2 * M * (seen + 1), "the next one")
+        # With changes while it is paused.
+        guest.command("stop")
+        self.want("-EINPROGRESS", provider.unmap(shm_offset=2 * M, len=2 * M), "unmap while the VM is paused")
+        guest.command("cont")
+        self.want_soon(guest, f"number{seen + 1}", 2 * M * (seen + 1), "the next one")
+        self.want_read(guest, "", 2 * M, "the second")
+        self.want_written(guest, shared[2], 4096, "at last", base=4 * M)
+
+    def seen(self, guest, count):
+        """How many of the mappings the guest sees: the oldest ones."""
+        texts = [guest.read(2 * M * each) for each in range(count)]
+        number = next((each for each in range(count) if texts[each] != f"number{each}"), count)
+        self.want([""] * (count - number), texts[number:], "what the guest sees of those that were not announced")
+        return number
+
+    def rebind(self, guest):
+        """The driver lets go of its device, and takes it again."""
+        device = guest.ask(f"basename $(ls -d {DRIVER}/virtio*)")
+        guest.ask(f"echo {device} >{DRIVER}/unbind")
+        self.want(False, guest.run("test -b /dev/pmem0").status == 0, "whether /dev/pmem0 is there without its driver")
+        guest.ask(f"echo {device} >{DRIVER}/bind")
+        guest.ask("n=0; until test -b /dev/pmem0; do n=$((n + 1)); test $n -lt 300 || exit 1; sleep 0.1; done")
+
+    def test_unbind_and_bind(self):
+        """QEMU forgets all mappings then, as at a reset, without a word to the daemon."""
+        served = self.serve()
+        provider = self.provider(served)
+        base = self.share(provider, "base")
+        guest = self.guest().ready()
+        for number in range(3):
+            self.rebind(guest)
+            self.want_read(guest, "base", 0, f"the mapping after bind {number}")
+            self.want_written(guest, base, 4096, f"flushed after bind {number}")
+        # What changes while there is no driver.
+        device = guest.ask(f"basename $(ls -d {DRIVER}/virtio*)")
+        guest.ask(f"echo {device} >{DRIVER}/unbind")
+        self.share(provider, "new", shm_offset=2 * M)
+        answer = provider.unmap(shm_offset=0, len=base.size)
+        self.want(True, answer in ("0", "-EINPROGRESS"), f"whether unmap without a driver is answered 0 or -EINPROGRESS, not {answer},")
+        guest.ask(f"echo {device} >{DRIVER}/bind")
+        guest.ask("n=0; until test -b /dev/pmem0; do n=$((n + 1)); test $n -lt 300 || exit 1; sleep 0.1; done")
+        self.want_soon(guest, "new", 2 * M, "what was mapped without a driver")
+        self.want_read(guest, "", 0, "what was unmapped without a driver")
+
+    def test_reset_with_changes(self):
+        """Mappings that change while the guest boots anew, at each moment of it."""
+        served = self.serve()
+        provider = self.provider(served)
+        base = self.share(provider, "base")
+        guest = self.guest().ready()
+        for number in range(5 if self.long else 2):
+            guest.command("system_reset")
+            end = time.monotonic() + 300
+            changes = 0
+            while b"@ready" not in guest.agent.buffer and time.monotonic() < end:
+                memory = self.share(provider, f"change{changes % 4}", shm_offset=2 * M * (1 + changes % 4))
+                answer = provider.unmap(shm_offset=2 * M * (1 + changes % 4), len=memory.size)
+                self.want(True, answer in ("0", "-EINPROGRESS"), f"whether unmap is answered 0 or -EINPROGRESS, not {answer},")
+                changes += 1
+                guest.agent.wait(0.2)
+            guest.ready()
+            self.want_read(guest, "base", 0, f"the mapping that stays, after reset {number}")
+            self.want_written(guest, base, 4096, f"after reset {number}")
+            for each in range(4):
+                self.want_soon(guest, "", 2 * M * (1 + each), "what was removed meanwhile")
