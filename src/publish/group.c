@@ -2,7 +2,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion queues cannot grow with every driver, so each serves a group of peers, and groups come with the peers. A
- * group's frames are one registered block; a peer has a slot in it with its receives and one frame to send. Slots are
+ * device has its first group from the start. Making one registers memory, which waits for whoever holds the lock of our
+ * address space, so the next one is made on a worker, before the last slots are taken.
+ *
+ * A group's frames are one registered block; a peer has a slot in it with its receives and one frame to send. Slots are
  * used again, so the id of a work request names the use of the slot, and a late completion of the peer before is
  * dropped.
  */
@@ -11,6 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/container.h"
+#include "base/log.h"
 #include "publish/peer.h"
 
 enum {
@@ -28,6 +33,8 @@ struct group {
 	size_t frames_size;
 	struct ibv_mr *mr;
 	unsigned int size, used;
+	struct job job;
+	struct err err; /* why it could not be made; code 0: it could */
 	struct {
 		struct peer *peer;
 		uint32_t serial;
@@ -44,34 +51,26 @@ static uint8_t *frame_at(const struct group *group, unsigned int slot, unsigned 
 	return group->frames + ((size_t)slot * FRAMES + frame) * PEER_FRAME_SIZE_MAX;
 }
 
-static void group_free(struct group *group)
+/* The frames stay where the device does not let go. */
+static void group_unmake(struct group *group)
 {
-	struct memlock *memlock = group->device->publish->config->memlock;
 	int r = verbs_destroy_cq(&group->cq);
 	if (r == 0)
 		r = verbs_dereg_mr(&group->mr);
-	if (group->frames && (r == 0 || atomic_load(&group->device->device->gone)))
+	if (group->frames && (r == 0 || atomic_load(&group->device->device->gone))) {
 		munmap(group->frames, group->frames_size);
-	if (memlock && group->frames_size)
-		memlock_give_back(memlock, group->frames_size, 1);
-	free(group);
+		group->frames = NULL;
+	}
 }
 
-static int group_register(struct group *group, struct err *err)
+static int group_make(struct group *group, struct err *err)
 {
-	struct publish_device *device = group->device;
-	struct memlock *memlock = device->publish->config->memlock;
-	size_t size = (size_t)group->size * FRAMES * PEER_FRAME_SIZE_MAX;
-	int r = memlock ? memlock_take(memlock, size, 1, err) : 0;
-	if (r < 0)
-		return r;
-	group->frames_size = size;
-
-	uint8_t *frames = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const struct publish_device *device = group->device;
+	uint8_t *frames = mmap(NULL, group->frames_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (frames == MAP_FAILED)
 		return err_set(err, -errno, "out of memory");
 	group->frames = frames;
-	r = verbs_reg_mr(device->device->pd, frames, size, IBV_ACCESS_LOCAL_WRITE, &group->mr);
+	int r = verbs_reg_mr(device->device->pd, frames, group->frames_size, IBV_ACCESS_LOCAL_WRITE, &group->mr);
 	if (r < 0)
 		return err_set(err, r, "cannot register frames: %s", strerror(-r));
 	r = verbs_create_cq(
@@ -83,6 +82,7 @@ static int group_register(struct group *group, struct err *err)
 	return 0;
 }
 
+/* With its share of the budget, which is the loop's, and nothing else. */
 static int group_new(struct publish_device *device, struct group **ret_group, struct err *err)
 {
 	struct group *group = calloc(1, sizeof(*group));
@@ -91,25 +91,106 @@ static int group_new(struct publish_device *device, struct group **ret_group, st
 	group->device = device;
 	int fit = device->device->attr.max_cqe / COMPLETIONS;
 	group->size = fit < 1 ? 1 : fit < GROUP_PEERS ? (unsigned int)fit : GROUP_PEERS;
-	int r = group_register(group, err);
+	group->frames_size = (size_t)group->size * FRAMES * PEER_FRAME_SIZE_MAX;
+
+	struct memlock *memlock = device->publish->config->memlock;
+	int r = memlock ? memlock_take(memlock, group->frames_size, 1, err) : 0;
 	if (r < 0) {
-		group_free(group);
+		free(group);
 		return r;
 	}
-	group->next = device->groups;
-	device->groups = group;
 	*ret_group = group;
 	return 0;
 }
 
-int group_join(struct peer *peer, struct err *err)
+/* Of one that is not made any more. */
+static void group_free(struct group *group)
 {
-	struct group *group = peer->device->groups;
-	while (group && group->used == group->size)
-		group = group->next;
-	int r = group ? 0 : group_new(peer->device, &group, err);
+	struct memlock *memlock = group->device->publish->config->memlock;
+	if (memlock && !group->frames)
+		memlock_give_back(memlock, group->frames_size, 1);
+	free(group);
+}
+
+static void group_add(struct group *group)
+{
+	group->next = group->device->groups;
+	group->device->groups = group;
+}
+
+int groups_open(struct publish_device *device, struct err *err)
+{
+	struct group *group;
+	if (group_new(device, &group, err) < 0)
+		return err_prefix(err, "device %s", device->device->name);
+	if (group_make(group, err) < 0) {
+		group_unmake(group);
+		group_free(group);
+		return err_prefix(err, "device %s", device->device->name);
+	}
+	group_add(group);
+	return 0;
+}
+
+static void make_run(struct job *job)
+{
+	struct group *group = container_of(job, struct group, job);
+	if (group_make(group, &group->err) < 0)
+		group_unmake(group);
+}
+
+static void make_done(struct job *job)
+{
+	struct group *group = container_of(job, struct group, job);
+	struct publish_device *device = group->device;
+	device->makes_group = false;
+	device->publish->groups_in_making--;
+	publish_settle_soon(device->publish);
+	if (group->err.code == 0) {
+		group_add(group);
+		return;
+	}
+	/* The next peer tries again. */
+	log_warning("device %s: no room for more peers: %s", device->device->name, group->err.text);
+	group_free(group);
+}
+
+/* Starts to make a group unless one is being made. */
+static int make_next(struct publish_device *device, struct err *err)
+{
+	if (device->makes_group)
+		return 0;
+	struct group *group;
+	int r = group_new(device, &group, err);
 	if (r < 0)
 		return r;
+	device->makes_group = true;
+	device->publish->groups_in_making++;
+	group->job = (struct job){ .run = make_run, .done = make_done };
+	worker_pool_submit(device->publish->destroyer, &group->job);
+	return 0;
+}
+
+static void make_next_in_time(struct publish_device *device)
+{
+	unsigned int free_slots = 0;
+	for (const struct group *group = device->groups; group; group = group->next)
+		free_slots += group->size - group->used;
+	struct err err;
+	if (free_slots <= device->groups->size / 4 && make_next(device, &err) < 0)
+		log_warning("device %s: no room for more peers: %s", device->device->name, err.text);
+}
+
+int group_join(struct peer *peer, struct err *err)
+{
+	struct publish_device *device = peer->device;
+	struct group *group = device->groups;
+	while (group && group->used == group->size)
+		group = group->next;
+	if (!group) {
+		int r = make_next(device, err);
+		return r < 0 ? r : err_set(err, -EAGAIN, "mrshared has to make room for more peers: try again");
+	}
 
 	unsigned int slot = 0;
 	while (group->slots[slot].peer)
@@ -119,6 +200,7 @@ int group_join(struct peer *peer, struct err *err)
 	peer->group = group;
 	peer->slot = slot;
 	peer->serial = ++group->slots[slot].serial;
+	make_next_in_time(device);
 	return 0;
 }
 
@@ -253,6 +335,7 @@ void groups_free(struct publish_device *device)
 	struct group *group;
 	while ((group = device->groups)) {
 		device->groups = group->next;
+		group_unmake(group);
 		group_free(group);
 	}
 }

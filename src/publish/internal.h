@@ -73,8 +73,9 @@ struct publish_device {
 	uint64_t catalog_locked; /* bytes taken from the budget */
 	struct ibv_comp_channel *channel;
 	struct event_source *channel_source, *async_source;
-	struct group *groups;
-	size_t queue_pairs; /* not destroyed yet */
+	struct group *groups; /* one from the start */
+	bool makes_group;     /* a worker makes one more */
+	size_t queue_pairs;   /* not destroyed yet */
 	struct drop *drops;
 	uint32_t rights; /* enum mrshare_access: what a peer of this device can be granted at most */
 };
@@ -111,6 +112,7 @@ struct publish {
 
 	struct peer_list peers; /* in every state */
 	size_t half_open, admitted, ending;
+	size_t groups_in_making;
 
 	enum publish_phase phase;
 	void (*stopped)(void *data);

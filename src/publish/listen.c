@@ -117,6 +117,8 @@ static int device_open(struct publish_device *device, struct ibv_context *contex
 		r = open_catalog(device, err);
 	if (r == 0)
 		r = open_events(device, err);
+	if (r == 0)
+		r = groups_open(device, err);
 	if (r < 0)
 		return r;
 	/* Atomics of two devices on the same bytes are not atomic to each other, so one device has them. */

@@ -63,7 +63,10 @@ void peer_received(struct peer *peer, const uint8_t *frame, size_t size);
 
 /* group.c */
 
-/* Gives the peer a slot in a group of its device, made if none has room. */
+/* Makes a device's first group. Blocks: at the start only. */
+int groups_open(struct publish_device *device, struct err *err);
+/* Gives the peer a slot in a group of its device, and starts to make the next group where few are left. -EAGAIN: none
+ * is left until that is made. */
 int group_join(struct peer *peer, struct err *err);
 /* After the end of the queue pair. */
 void group_leave(struct peer *peer);
@@ -73,6 +76,7 @@ int group_post_receives(struct peer *peer);
 uint8_t *group_send_buffer(const struct peer *peer);
 int group_post_send(struct peer *peer, size_t size);
 void on_completion_channel(void *data, unsigned int events);
+/* None may be in the making. */
 void groups_free(struct publish_device *device);
 
 #endif

@@ -8,8 +8,8 @@
  * has a queue pair of its own making (connect.c) that gives no right before admission (admission.c), and is told of the
  * newest generation by a notice, one at a time, which it acknowledges (notice.c). A withdrawal waits until each peer
  * that reaches memory has acknowledged its generation; who is late has its queue pair put into error, upon which it
- * reaches nothing. What may block, the end of queue pairs and ids, goes to the destroyer pool, and a peer's struct
- * lives until that is done.
+ * reaches nothing. What may block, the end of queue pairs and ids and the making of room for more peers
+ * (group.c), goes to the destroyer pool, and a peer's struct lives until that is done.
  *
  * Calls to the right come from timers only, so none comes from inside a call into this stage.
  */
@@ -57,6 +57,12 @@ static void finish_stop(struct publish *publish)
 	publish->stopped(publish->stopped_data);
 }
 
+/* Whether a worker may still use our devices. */
+static bool workers_need(const struct publish *publish)
+{
+	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making;
+}
+
 static void on_settle_timer(void *data)
 {
 	struct publish *publish = data;
@@ -70,7 +76,7 @@ static void on_settle_timer(void *data)
 			end_all(publish);
 		__attribute__((fallthrough));
 	case PHASE_ENDING:
-		if (LIST_EMPTY(&publish->peers))
+		if (!workers_need(publish))
 			finish_stop(publish);
 		break;
 	case PHASE_ENDED:
@@ -246,8 +252,8 @@ void publish_free(struct publish **publish_ptr)
 	event_source_free(&publish->stop_timer);
 	event_source_free(&publish->channel_source);
 	generation_free(publish);
-	/* A peer whose end hangs needs its device, its frames and the channel. */
-	if (!LIST_EMPTY(&publish->peers))
+	/* A peer whose end hangs needs its device, its frames and the channel; so does a group in the making. */
+	if (workers_need(publish))
 		return;
 	listeners_close(publish);
 	cm_channel_free(&publish->channel);

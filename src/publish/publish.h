@@ -46,8 +46,9 @@ struct publish_ops {
 
 /* Binds the addresses, opens their devices, makes their catalogs, listens. `destroyer` is a pool of its own for the
  * ends of peers: small jobs that destroy queue pairs, and big ones, rdma_destroy_id, which take a minute where a host
- * is dead, so it needs some threads, and fewer for big jobs. All pools' fds are watched by the caller. `config` must
- * outlive it. Peers are admitted at once. Errors name the address and what to do. */
+ * is dead, so it needs some threads, and fewer for big jobs. Small ones also make room for more peers. All pools' fds
+ * are watched by the caller. `config` must outlive it. Peers are admitted at once. Errors name the address and what to
+ * do. */
 int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *destroyer,
 	const struct publish_ops *ops, void *data, struct publish **ret_publish, struct err *err);
 

@@ -18,7 +18,7 @@
 #include "fake_rdma.h"
 #include "wire/vhost_user.h"
 
-enum { MIB = 1 << 20, CATALOGS = FAKE_DEVICES, NO_ANSWER = 1 };
+enum { MIB = 1 << 20, OWN_MRS = 2 * FAKE_DEVICES /* catalogs, frames */, NO_ANSWER = 1 };
 
 static char directory[] = "/tmp/mrshare-life-XXXXXX";
 static char socket_path[64];
@@ -204,15 +204,15 @@ START_TEST(a_mapping_is_registered_on_every_device_and_removed_from_each)
 	serve();
 	int provider = provider_connect(), fds = open_fds();
 	ck_assert_int_eq(map(provider, 4 * MIB, MIB), 0);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
-	const struct fake_mr *mr = fake_mr(CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
+	const struct fake_mr *mr = fake_mr(OWN_MRS);
 	ck_assert_uint_eq(mr->iova, 4 * MIB);
 	ck_assert_int_eq(mr->access,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	ck_assert_int_eq(open_fds(), fds + 1);
 
 	ck_assert_int_eq(unmap(provider, 4 * MIB, MIB), 0);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
 	ck_assert_int_eq(open_fds(), fds);
 	close(provider);
 }
@@ -239,11 +239,11 @@ START_TEST(adding_that_fails_leaves_nothing)
 	int provider = provider_connect(), fds = open_fds();
 	fake_fail(step->function, step->skip, step->times, step->code);
 	ck_assert_int_eq(map(provider, 0, MIB), step->answer);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
 	ck_assert_int_eq(open_fds(), fds);
 
 	ck_assert_int_eq(map(provider, 0, MIB), 0);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
 	close(provider);
 }
 END_TEST
@@ -270,7 +270,7 @@ START_TEST(a_full_catalog_refuses_before_it_registers)
 	serve();
 	int provider = provider_connect();
 	ck_assert_int_eq(map(provider, 0, 3 * MIB), -EDQUOT);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
 	ck_assert_int_eq(map(provider, 0, 2 * MIB), 0);
 	ck_assert_int_eq(map(provider, 8 * MIB, MIB), -EDQUOT);
 	ck_assert_int_eq(unmap(provider, 0, 2 * MIB), 0);
@@ -290,7 +290,7 @@ START_TEST(a_provider_that_goes_takes_its_mappings)
 	ck_assert_int_eq(map(other, 0, MIB), -EEXIST);
 	ck_assert_int_eq(unmap(other, 0, MIB), -EPERM);
 	close(provider);
-	wait_until(is_mr_count, CATALOGS + FAKE_DEVICES);
+	wait_until(is_mr_count, OWN_MRS + FAKE_DEVICES);
 	wait_until(is_fd_count, fds + 1 - 2);
 	ck_assert_int_eq(map(other, 0, MIB), 0);
 	close(other);
@@ -306,7 +306,7 @@ START_TEST(a_provider_that_goes_while_its_map_runs_leaves_nothing)
 	close(fd);
 	close(provider);
 	wait_until(is_fd_count, fds - 2);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
 	for (int i = 0; i < 20; i++)
 		ck_assert_int_eq(map(other, (uint64_t)i * MIB, MIB), 0);
 	close(other);
@@ -320,7 +320,7 @@ START_TEST(deregistration_that_fails_once_drops_the_peers_and_succeeds)
 	ck_assert_int_eq(map(provider, 0, MIB), 0);
 	fake_fail("verbs_dereg_mr", 0, 1, -EBUSY);
 	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
 	ck_assert_int_eq(map(provider, 0, MIB), 0);
 	close(provider);
 }
@@ -333,7 +333,7 @@ START_TEST(deregistration_that_fails_twice_is_never_acknowledged)
 	ck_assert_int_eq(map(provider, 0, MIB), 0);
 	fake_fail("verbs_dereg_mr", 0, 2 * FAKE_DEVICES, -EBUSY);
 	ck_assert_int_eq(unmap(provider, 0, MIB), -EBUSY);
-	ck_assert_int_gt(fake_counts().mrs, CATALOGS);
+	ck_assert_int_gt(fake_counts().mrs, OWN_MRS);
 	ck_assert_int_eq(map(provider, 0, MIB), -EEXIST);
 	ck_assert_int_eq(unmap(provider, 0, MIB), -EBUSY);
 	ck_assert_int_eq(map(provider, MIB, MIB), 0);
@@ -351,7 +351,7 @@ START_TEST(deregistration_that_fails_while_undoing_keeps_the_range)
 	int again = map(provider, 0, MIB);
 	/* It was undone after all, or its range stays taken: never a range that is free while its memory is registered.
 	 */
-	ck_assert_int_eq(again, fake_counts().mrs == CATALOGS + FAKE_DEVICES ? 0 : -EEXIST);
+	ck_assert_int_eq(again, fake_counts().mrs == OWN_MRS + FAKE_DEVICES ? 0 : -EEXIST);
 	close(provider);
 }
 END_TEST
@@ -364,7 +364,7 @@ START_TEST(static_mappings_stand_before_the_daemon_is_ready)
 	ck_assert_int_eq(started_result, NO_ANSWER);
 	serve();
 	wait_until(is_started, 0);
-	ck_assert_int_eq(fake_counts().mrs, CATALOGS + FAKE_DEVICES);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
 
 	int provider = provider_connect();
 	ck_assert_int_eq(unmap(provider, MIB, MIB), -EPERM);

@@ -354,9 +354,6 @@ START_TEST(a_peer_that_cannot_be_served_is_rejected)
 		const char *function;
 		unsigned int skip;
 	} steps[] = {
-		{ "verbs_reg_mr", 0 },
-		{ "verbs_create_cq", 0 },
-		{ "verbs_req_notify_cq", 0 },
 		{ "verbs_create_qp", 0 },
 		{ "cm_init_qp_attr", 0 },
 		{ "cm_init_qp_attr", 2 },
@@ -819,6 +816,12 @@ START_TEST(a_start_that_fails_leaves_nothing)
 		{ "verbs_create_comp_channel", 0 },
 		{ "verbs_create_comp_channel", 1 },
 		{ "verbs_set_async_nonblocking", 1 },
+		{ "verbs_reg_mr", 0 },
+		{ "verbs_reg_mr", 1 },
+		{ "verbs_create_cq", 0 },
+		{ "verbs_create_cq", 1 },
+		{ "verbs_req_notify_cq", 0 },
+		{ "verbs_req_notify_cq", 1 },
 		{ "cm_listen", 0 },
 		{ "cm_listen", 1 },
 	};
@@ -864,11 +867,144 @@ START_TEST(a_small_device_has_small_groups)
 	struct fake_connection *peers[7];
 	for (unsigned int i = 0; i < 7; i++)
 		peers[i] = join(0, "10.0.0.9");
-	ck_assert_int_eq(fake_counts().cqs, 4);
+	ck_assert_int_eq(fake_counts().cqs, 4 + 1); /* and the first of the other device */
 	for (unsigned int i = 0; i < 7; i++)
 		fake_event(peers[i], RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
+}
+END_TEST
+
+/* The peers of one completion queue, and how many of them make the next one due. */
+enum { GROUP = 64, GROUP_DUE = 48 };
+
+/* Workers do nothing until they are let on. */
+static void hold_workers(bool hold)
+{
+	event_io_set(pool_source, hold ? 0 : EVENT_READ);
+	if (!hold)
+		run(0);
+}
+
+static void join_many(struct fake_connection **peers, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		peers[i] = join(0, "10.0.0.9");
+}
+
+static void end_many(struct fake_connection **peers, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		fake_event(peers[i], RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+}
+
+START_TEST(room_for_peers_is_made_ahead_by_a_worker)
+{
+	open_publish();
+	struct fake_connection *peers[GROUP + 1];
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES);
+	hold_workers(true);
+	uint64_t pinned = memlock.pinned;
+	join_many(peers, GROUP_DUE - 1);
+	ck_assert_uint_eq(memlock.pinned, pinned);
+	join_many(peers + GROUP_DUE - 1, GROUP - GROUP_DUE + 1);
+	ck_assert_uint_gt(memlock.pinned, pinned);
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES); /* nothing is registered on the loop */
+	struct fake_connection *early = knock(0, "10.0.0.9");
+	ck_assert(early->rejected);
+	struct peer_reject reject;
+	ck_assert_int_eq(peer_reject_read(early->private_data, PEER_REJECT_SIZE_MAX, &reject), 0);
+	ck_assert_ptr_nonnull(strstr(reject.text, "try again"));
+
+	hold_workers(false);
+	assert_rejected(early, PEER_REJECT_RESOURCES);
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES + 1);
+	join_many(peers + GROUP, 1);
+	end_many(peers, GROUP + 1);
+	close_publish();
+}
+END_TEST
+
+START_TEST(room_that_cannot_be_made_is_tried_again)
+{
+	static const char *const functions[] = { "verbs_reg_mr", "verbs_create_cq", "verbs_req_notify_cq" };
+	open_publish();
+	struct fake_connection *peers[GROUP];
+	join_many(peers, GROUP_DUE - 1);
+	struct fake_counts counts = fake_counts();
+	uint64_t pinned = memlock.pinned;
+	fake_fail(functions[_i], 0, 1, -ENOMEM);
+	join_many(peers + GROUP_DUE - 1, 1);
+	ck_assert_int_eq(fake_counts().cqs, counts.cqs);
+	ck_assert_int_eq(fake_counts().mrs, counts.mrs);
+	ck_assert_uint_eq(memlock.pinned, pinned);
+	join_many(peers + GROUP_DUE, 1);
+	ck_assert_int_eq(fake_counts().cqs, counts.cqs + 1);
+	ck_assert_uint_gt(memlock.pinned, pinned);
+	end_many(peers, GROUP_DUE + 1);
+	close_publish();
+}
+END_TEST
+
+START_TEST(room_that_the_budget_does_not_allow_is_told)
+{
+	open_publish();
+	struct fake_connection *peers[GROUP + 1];
+	memlock.limit = memlock.pinned;
+	join_many(peers, GROUP);
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES);
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_RESOURCES);
+	memlock.limit = UINT64_MAX;
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_RESOURCES);
+	join_many(peers + GROUP, 1);
+	end_many(peers, GROUP + 1);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_device_may_go_while_room_is_made)
+{
+	open_publish();
+	struct fake_connection *peers[GROUP_DUE];
+	hold_workers(true);
+	join_many(peers, GROUP_DUE);
+	fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+	run(0);
+	if (_i == 1)
+		fake_fail("verbs_reg_mr", 0, 1, -EIO);
+	if (_i == 2)
+		fake_fail("verbs_req_notify_cq", 0, 1, -EIO);
+	hold_workers(false);
+	for (unsigned int i = 0; i < GROUP_DUE; i++)
+		ck_assert(is_cut(peers[i]));
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES + (_i == 0));
+	close_publish();
+}
+END_TEST
+
+START_TEST(the_end_waits_for_room_in_the_making_but_not_for_long)
+{
+	open_publish();
+	struct fake_connection *peers[GROUP_DUE];
+	hold_workers(true);
+	join_many(peers, GROUP_DUE);
+	publish_stop(publish, on_done, NULL);
+	run(490);
+	ck_assert_uint_eq(done_count, 0);
+	if (_i == 0) {
+		hold_workers(false);
+		ck_assert_uint_eq(done_count, 1);
+		ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES + 1);
+		close_publish();
+		return;
+	}
+	run(20);
+	ck_assert_uint_eq(done_count, 1);
+	publish_free(&publish);
+	/* What the worker needs is still there. */
+	ck_assert_int_eq(fake_counts().pds, FAKE_DEVICES);
+	ck_assert_int_eq(fake_counts().comp_channels, FAKE_DEVICES);
 }
 END_TEST
 
@@ -888,6 +1024,11 @@ static void add_peer_tests(TCase *tcase)
 	tcase_add_loop_test(tcase, an_unlucky_admission_ends_the_peer, 0, 2);
 	tcase_add_test(tcase, a_late_completion_is_nobodys);
 	tcase_add_test(tcase, a_small_device_has_small_groups);
+	tcase_add_test(tcase, room_for_peers_is_made_ahead_by_a_worker);
+	tcase_add_loop_test(tcase, room_that_cannot_be_made_is_tried_again, 0, 3);
+	tcase_add_test(tcase, room_that_the_budget_does_not_allow_is_told);
+	tcase_add_loop_test(tcase, a_device_may_go_while_room_is_made, 0, 3);
+	tcase_add_loop_test(tcase, the_end_waits_for_room_in_the_making_but_not_for_long, 0, 2);
 }
 
 static void add_mapping_tests(TCase *tcase)
@@ -907,7 +1048,7 @@ static void add_life_tests(TCase *tcase)
 {
 	tcase_add_loop_test(tcase, the_end_is_told_and_waited_for, 0, 2);
 	tcase_add_test(tcase, the_end_waits_for_nothing_that_hangs);
-	tcase_add_loop_test(tcase, a_start_that_fails_leaves_nothing, 0, 16);
+	tcase_add_loop_test(tcase, a_start_that_fails_leaves_nothing, 0, 22);
 	tcase_add_test(tcase, no_device_is_an_error_that_says_how_to_make_one);
 	tcase_add_test(tcase, rights_that_a_device_does_not_enforce_are_refused);
 }
