@@ -34,6 +34,14 @@ static void destroy_id_done(struct job *job)
 	publish_settle_soon(publish);
 }
 
+/* Always a big job, since what destroys queue pairs must overtake it, which withdrawals may wait for: it takes up to a
+ * minute where the peer's host is dead, and strangers can have any number of ids made by being rejected. */
+static void destroy_id(struct peer *peer)
+{
+	peer->job = (struct job){ .run = destroy_id_run, .done = destroy_id_done, .big = true };
+	worker_pool_submit(peer->publish->destroyer, &peer->job);
+}
+
 static void destroy_qp_run(struct job *job)
 {
 	struct peer *peer = peer_of(job);
@@ -55,11 +63,7 @@ static void destroy_qp_done(struct job *job)
 	peer->device->queue_pairs--;
 	publish_settle_soon(peer->publish);
 	group_leave(peer);
-	/* This waits for up to a minute where the peer's host is dead; what destroys queue pairs must overtake it. */
-	job->run = destroy_id_run;
-	job->done = destroy_id_done;
-	job->big = true;
-	worker_pool_submit(peer->publish->destroyer, job);
+	destroy_id(peer);
 }
 
 /* Makes the peer ENDING and hands it to the destroyer. */
@@ -69,11 +73,13 @@ static void peer_destroy(struct peer *peer)
 	peer->state = PEER_ENDING;
 	publish->ending++;
 	event_source_free(&peer->timer);
-	if (!peer->qp)
+	if (peer->qp) {
+		peer->job = (struct job){ .run = destroy_qp_run, .done = destroy_qp_done };
+		worker_pool_submit(publish->destroyer, &peer->job);
+	} else {
 		group_leave(peer);
-	peer->job.run = peer->qp ? destroy_qp_run : destroy_id_run;
-	peer->job.done = peer->qp ? destroy_qp_done : destroy_id_done;
-	worker_pool_submit(publish->destroyer, &peer->job);
+		destroy_id(peer);
+	}
 	publish_settle_soon(publish);
 }
 
