@@ -73,6 +73,7 @@ struct life {
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
 	struct job job;
+	struct publish_drop drops[]; /* one a device */
 };
 
 struct pipeline {
@@ -142,7 +143,9 @@ static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_c
 static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner,
 	const char *name, struct life **ret_life, struct err *err)
 {
-	struct life *life = calloc(1, sizeof(*life));
+	size_t device_count;
+	devices_of(pipeline, &device_count);
+	struct life *life = calloc(1, sizeof(*life) + device_count * sizeof(life->drops[0]));
 	if (!life)
 		return err_set(err, -ENOMEM, "out of memory");
 	life->pipeline = pipeline;
@@ -480,8 +483,10 @@ static void life_drop_peers(struct life *life)
 	life->dropped = true;
 	struct registration *registration = life->registration;
 	life->devices_dropping = registration->device_count;
-	for (size_t i = 0; i < registration->device_count; i++)
-		publish_drop_peers(life->pipeline->publish, registration->devices[i].device, on_peers_dropped, life);
+	for (size_t i = 0; i < registration->device_count; i++) {
+		life->drops[i] = (struct publish_drop){ .done = on_peers_dropped, .data = life };
+		publish_drop_peers(life->pipeline->publish, registration->devices[i].device, &life->drops[i]);
+	}
 }
 
 /* What could not be removed stays until the daemon ends. */
@@ -498,6 +503,11 @@ static void life_is_stuck(struct life *life)
 static void deregister_done(struct job *job)
 {
 	struct life *life = of_job(job);
+	size_t device_count;
+	devices_of(life->pipeline, &device_count);
+	for (size_t i = 0; i < device_count; i++)
+		publish_drop_end(&life->drops[i]);
+
 	if (!life->registration)
 		life_clear(life);
 	else if (!life->dropped)

@@ -112,7 +112,7 @@ static int check_device(struct publish *publish, const struct ibv_context *conte
 	struct publish_device *device = publish_device_find(publish, context);
 	if (!device)
 		return reject_set(reject, PEER_REJECT_REGISTERING, "nothing is published on this device");
-	if (device->drops || atomic_load(&device->device->gone))
+	if (device->drop_count || atomic_load(&device->device->gone))
 		return reject_set(reject, PEER_REJECT_REGISTERING, "device %s is not published at the moment",
 			device->device->name);
 	*ret_device = device;

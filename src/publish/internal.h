@@ -59,13 +59,6 @@ struct history {
 	uint64_t lost;     /* the latest generation of which a mapping is no longer here */
 };
 
-/* What publish_drop_peers() was asked for. */
-struct drop {
-	struct drop *next;
-	void (*done)(void *data);
-	void *data;
-};
-
 struct publish_device {
 	struct publish *publish;
 	struct device *device;
@@ -73,11 +66,12 @@ struct publish_device {
 	uint64_t catalog_locked; /* bytes taken from the budget */
 	struct ibv_comp_channel *channel;
 	struct event_source *channel_source, *async_source;
-	struct group *groups; /* one from the start */
-	bool makes_group;     /* a worker makes one more */
-	size_t queue_pairs;   /* not destroyed yet */
-	struct drop *drops;
-	uint32_t rights; /* enum mrshare_access: what a peer of this device can be granted at most */
+	struct group *groups;       /* one from the start */
+	bool makes_group;           /* a worker makes one more */
+	size_t queue_pairs;         /* not destroyed yet */
+	struct publish_drop *drops; /* not told yet that the queue pairs are gone */
+	size_t drop_count;          /* not ended yet: no new peer */
+	uint32_t rights;            /* enum mrshare_access: what a peer of this device can be granted at most */
 };
 
 struct listener {

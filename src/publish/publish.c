@@ -32,11 +32,10 @@ static void settle_drops(struct publish *publish)
 {
 	for (size_t i = 0; i < publish->device_count; i++) {
 		struct publish_device *device = publish->devices[i];
-		struct drop *drop;
+		struct publish_drop *drop;
 		while (publish->phase == PHASE_SERVING && device->queue_pairs == 0 && (drop = device->drops)) {
 			device->drops = drop->next;
 			drop->done(drop->data);
-			free(drop);
 		}
 	}
 }
@@ -208,23 +207,27 @@ void publish_withdraw(struct publish *publish, uint64_t mapping_id)
 	generation_withdraw(publish, mapping_id);
 }
 
-void publish_drop_peers(struct publish *publish, struct device *device, void (*done)(void *data), void *data)
+void publish_drop_peers(struct publish *publish, struct device *device, struct publish_drop *drop)
 {
 	struct publish_device *of = publish_device_find(publish, device->context);
-	struct drop *drop = calloc(1, sizeof(*drop));
-	if (!drop) {
-		/* Memory that is still registered must stay as it is, which is what happens without an answer. */
-		log_error("device %s: peers cannot be dropped: out of memory", device->name);
-		return;
-	}
-	*drop = (struct drop){ .next = of->drops, .done = done, .data = data };
+	drop->device = of;
+	drop->next = of->drops;
 	of->drops = drop;
+	of->drop_count++;
 	struct peer *peer;
 	LIST_FOREACH(peer, &publish->peers, link) {
 		if (peer->device == of)
 			peer_end(peer, "dropped: device %s does not let go of memory", device->name);
 	}
 	publish_settle_soon(publish);
+}
+
+void publish_drop_end(struct publish_drop *drop)
+{
+	if (!drop->device)
+		return;
+	drop->device->drop_count--;
+	drop->device = NULL;
 }
 
 void publish_stop(struct publish *publish, void (*done)(void *data), void *data)

@@ -44,6 +44,15 @@ struct publish_ops {
 	void (*withdrawn)(void *data, uint64_t mapping_id);
 };
 
+/* What publish_drop_peers() is asked for, embedded in what waits for it; publish's until publish_drop_end(). */
+struct publish_drop {
+	void (*done)(void *data);
+	void *data;
+
+	struct publish_device *device; /* NULL: not asked for; this and what follows are publish's */
+	struct publish_drop *next;
+};
+
 /* Binds the addresses, opens their devices, makes their catalogs, listens. `destroyer` is a pool of its own for the
  * ends of peers: small jobs that destroy queue pairs, and big ones, rdma_destroy_id, which take a minute where a host
  * is dead, so it needs some threads, and fewer for big jobs. Small ones also make room for more peers. All pools' fds
@@ -65,9 +74,12 @@ int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, boo
 /* Takes it out, tells peers, waits for them until the revoke timeout, drops who is late: ops->withdrawn tells when,
  * never from inside this call. Its room is given back. */
 void publish_withdraw(struct publish *publish, uint64_t mapping_id);
-/* Drops every peer of a device and destroys their queue pairs, since an MR of it could not be deregistered; `done` is
- * called when they are gone, never from inside this call. Until then the device takes no new peer. */
-void publish_drop_peers(struct publish *publish, struct device *device, void (*done)(void *data), void *data);
+/* Drops every peer of a device and destroys their queue pairs, since an MR of it could not be deregistered:
+ * drop->done is called when they are gone, never from inside this call. The device takes no new peer until
+ * publish_drop_end(), which says that it was tried again, so none is there at the second try. It cannot fail. */
+void publish_drop_peers(struct publish *publish, struct device *device, struct publish_drop *drop);
+/* After drop->done; nothing for one that is not asked for. */
+void publish_drop_end(struct publish_drop *drop);
 
 /* Ends: rejects new peers, publishes the empty catalog with its notice, waits for acks for 300 ms at most, puts every
  * queue pair into error, gives their destruction 200 ms; then `done`, never from inside this call. No other op is

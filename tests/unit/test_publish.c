@@ -690,22 +690,32 @@ START_TEST(peers_of_a_device_can_be_dropped)
 	size_t count;
 	struct device *const *devices = publish_devices(publish, &count);
 	ck_assert_uint_eq(count, 2);
+	struct publish_drop drops[2] = { { .done = on_done }, { .done = on_done } };
 	struct fake_connection *a = join(0, "10.0.0.9"), *b = join(0, "10.0.0.10"), *other = join(1, "10.0.0.11");
-	publish_drop_peers(publish, devices[0], on_done, NULL);
-	publish_drop_peers(publish, devices[0], on_done, NULL);
+	publish_drop_peers(publish, devices[0], &drops[0]);
+	publish_drop_peers(publish, devices[0], &drops[1]);
 	ck_assert_uint_eq(done_count, 0);
 	run(0);
 	ck_assert_uint_eq(done_count, 2);
 	ck_assert(is_cut(a) && is_cut(b));
 	ck_assert_ptr_nonnull(other->qp);
+
+	/* Nobody may come between that and the second try, of either. */
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_REGISTERING);
+	publish_drop_end(&drops[0]);
+	publish_drop_end(&drops[0]);
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_REGISTERING);
+	publish_drop_end(&drops[1]);
 	a = join(0, "10.0.0.9");
-	publish_drop_peers(publish, devices[0], on_done, NULL);
+
+	publish_drop_peers(publish, devices[0], &drops[0]);
 	run(0);
 	ck_assert_uint_eq(done_count, 3);
-	publish_drop_peers(publish, devices[0], on_done, NULL);
-	ck_assert_uint_eq(done_count, 3);
+	publish_drop_peers(publish, devices[0], &drops[1]);
+	ck_assert_uint_eq(done_count, 3); /* never from inside the call */
 	run(0);
 	ck_assert_uint_eq(done_count, 4);
+	ck_assert(is_cut(a));
 	fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
