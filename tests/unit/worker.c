@@ -2,8 +2,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/worker.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "unit.h"
@@ -17,14 +21,29 @@ struct test_job {
 
 static int finished[64];
 static unsigned int finished_count;
+static atomic_uint started, running, running_most;
+static atomic_uint clock_ahead_s; /* of what worker.c takes for the time */
+
+/* In the place of libc's. */
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, ret);
+	ret->tv_sec += atomic_load(&clock_ahead_s);
+	return r;
+}
 
 static void run(struct job *job)
 {
 	struct test_job *test = (struct test_job *)job;
 	test->ran_on = pthread_self();
+	unsigned int now = atomic_fetch_add(&running, 1) + 1, most = atomic_load(&running_most);
+	while (now > most && !atomic_compare_exchange_weak(&running_most, &most, now))
+		;
+	atomic_fetch_add(&started, 1);
 	char byte;
 	if (test->gate >= 0 && read(test->gate, &byte, 1) != 1)
 		test->number = -1;
+	atomic_fetch_sub(&running, 1);
 }
 
 static void done(struct job *job)
@@ -46,6 +65,31 @@ static void collect_until(struct worker_pool *pool, unsigned int wanted)
 		worker_pool_collect(pool);
 	}
 	ck_assert_uint_eq(finished_count, wanted);
+}
+
+/* Long enough for any machine; a test that passes does not wait that long. */
+static void sleep_while(bool (*is_true)(unsigned int value), unsigned int value)
+{
+	for (int i = 0; i < 20000 && is_true(value); i++)
+		poll(NULL, 0, 1);
+	ck_assert(!is_true(value));
+}
+
+static bool are_fewer_started(unsigned int count)
+{
+	return atomic_load(&started) < count;
+}
+
+static bool is_open(unsigned int fd)
+{
+	return fcntl((int)fd, F_GETFD) >= 0;
+}
+
+static struct worker_pool *new_pool(unsigned int max_threads, unsigned int max_big)
+{
+	struct worker_pool *pool;
+	ck_assert_int_eq(worker_pool_new("test", max_threads, max_big, &pool), 0);
+	return pool;
 }
 
 START_TEST(one_thread_keeps_the_order)
@@ -88,8 +132,140 @@ START_TEST(small_jobs_pass_hanging_big_ones)
 }
 END_TEST
 
+START_TEST(big_jobs_never_take_the_last_thread)
+{
+	struct worker_pool *pool = new_pool(2, 2);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job big[2] = { make_job(100, true, gate[0]), make_job(101, true, gate[0]) }, small[20];
+	worker_pool_submit(pool, &big[0].job);
+	worker_pool_submit(pool, &big[1].job);
+	sleep_while(are_fewer_started, 1);
+	for (unsigned int i = 0; i < 20; i++) {
+		small[i] = make_job((int)i, false, -1);
+		worker_pool_submit(pool, &small[i].job);
+		collect_until(pool, i + 1);
+	}
+	ck_assert_int_eq(write(gate[1], "12", 2), 2);
+	collect_until(pool, 22);
+	worker_pool_free(&pool);
+}
+END_TEST
+
+START_TEST(one_thread_runs_big_jobs_too)
+{
+	struct worker_pool *pool = new_pool(1, 1);
+	struct test_job big[2] = { make_job(0, true, -1), make_job(1, true, -1) };
+	worker_pool_submit(pool, &big[0].job);
+	worker_pool_submit(pool, &big[1].job);
+	collect_until(pool, 2);
+	ck_assert_int_eq(finished[0], 0);
+	ck_assert(pthread_equal(big[0].ran_on, big[1].ran_on));
+	worker_pool_free(&pool);
+}
+END_TEST
+
+/* As many jobs as may run at a time do, and no more. */
+static void assert_most(struct worker_pool *pool, bool big, unsigned int most)
+{
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job jobs[10];
+	for (int i = 0; i < 10; i++) {
+		jobs[i] = make_job(i, big, gate[0]);
+		worker_pool_submit(pool, &jobs[i].job);
+	}
+	sleep_while(are_fewer_started, most);
+	ck_assert_int_eq(write(gate[1], "0123456789", 10), 10);
+	collect_until(pool, 10);
+	ck_assert_uint_eq(atomic_load(&running_most), most);
+	worker_pool_free(&pool);
+}
+
+START_TEST(threads_are_bounded)
+{
+	assert_most(new_pool(3, 1), false, 3);
+}
+END_TEST
+
+START_TEST(big_jobs_are_bounded)
+{
+	assert_most(new_pool(8, 2), true, 2);
+}
+END_TEST
+
+START_TEST(a_big_job_that_hangs_stops_to_count)
+{
+	struct worker_pool *pool = new_pool(4, 1);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job hung = make_job(0, true, gate[0]), next = make_job(1, true, -1), small = make_job(2, false, -1);
+	worker_pool_submit(pool, &hung.job);
+	sleep_while(are_fewer_started, 1);
+	worker_pool_submit(pool, &next.job);
+	worker_pool_submit(pool, &small.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(finished[0], 2);
+	atomic_store(&clock_ahead_s, WORKER_STUCK_MS / 1000);
+	collect_until(pool, 2);
+	ck_assert_int_eq(finished[1], 1);
+	ck_assert_int_eq(write(gate[1], "1", 1), 1);
+	collect_until(pool, 3);
+	worker_pool_free(&pool);
+}
+END_TEST
+
+START_TEST(nothing_to_collect_is_fine)
+{
+	struct worker_pool *pool = new_pool(2, 1);
+	struct pollfd fd = { .fd = worker_pool_fd(pool), .events = POLLIN };
+	ck_assert_int_eq(poll(&fd, 1, 0), 0);
+	worker_pool_collect(pool);
+	struct test_job job = make_job(0, false, -1);
+	worker_pool_submit(pool, &job.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(poll(&fd, 1, 0), 0);
+	worker_pool_collect(pool);
+	ck_assert_uint_eq(finished_count, 1);
+
+	/* Threads that are idle end with it. */
+	worker_pool_free(&pool);
+	sleep_while(is_open, (unsigned int)fd.fd);
+}
+END_TEST
+
+START_TEST(a_pool_can_be_freed_while_a_job_hangs)
+{
+	struct worker_pool *pool = new_pool(1, 1);
+	int gate[2], fd = worker_pool_fd(pool);
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job hung = make_job(0, false, gate[0]), waiting = make_job(1, false, -1);
+	worker_pool_submit(pool, &hung.job);
+	worker_pool_submit(pool, &waiting.job);
+	sleep_while(are_fewer_started, 1);
+	worker_pool_free(&pool);
+	ck_assert_ptr_null(pool);
+	ck_assert(is_open((unsigned int)fd)); /* what the thread needs is still there */
+
+	ck_assert_int_eq(write(gate[1], "1", 1), 1);
+	sleep_while(is_open, (unsigned int)fd);
+	ck_assert_uint_eq(atomic_load(&started), 1);
+	ck_assert_uint_eq(finished_count, 0);
+}
+END_TEST
+
 Suite *suite_worker(void)
 {
-	const TTest *const tests[] = { one_thread_keeps_the_order, small_jobs_pass_hanging_big_ones };
+	const TTest *const tests[] = {
+		one_thread_keeps_the_order,
+		small_jobs_pass_hanging_big_ones,
+		big_jobs_never_take_the_last_thread,
+		one_thread_runs_big_jobs_too,
+		threads_are_bounded,
+		big_jobs_are_bounded,
+		a_big_job_that_hangs_stops_to_count,
+		nothing_to_collect_is_fine,
+		a_pool_can_be_freed_while_a_job_hangs,
+	};
 	return suite_of("worker", tests, sizeof(tests) / sizeof(tests[0]));
 }
