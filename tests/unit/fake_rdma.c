@@ -71,9 +71,49 @@ void fake_fail(const char *function, unsigned int skip, unsigned int times, int 
 	abort();
 }
 
+static struct {
+	const char *function;
+	unsigned int count;
+	void (*hook)(void);
+} calls[64];
+
+/* The entry of a function in `calls`; under the lock. */
+static unsigned int call_index(const char *function)
+{
+	unsigned int i = 0;
+	while (calls[i].function && strcmp(calls[i].function, function) != 0)
+		i++;
+	assert(i + 1 < sizeof(calls) / sizeof(calls[0]));
+	calls[i].function = function;
+	return i;
+}
+
+unsigned int fake_calls(const char *function)
+{
+	pthread_mutex_lock(&lock);
+	unsigned int out = calls[call_index(function)].count;
+	pthread_mutex_unlock(&lock);
+	return out;
+}
+
+void fake_on_call(const char *function, void (*hook)(void))
+{
+	pthread_mutex_lock(&lock);
+	calls[call_index(function)].hook = hook;
+	pthread_mutex_unlock(&lock);
+}
+
 static int injected(const char *function)
 {
 	int code = 0;
+	pthread_mutex_lock(&lock);
+	unsigned int call = call_index(function);
+	calls[call].count++;
+	void (*hook)(void) = calls[call].hook;
+	pthread_mutex_unlock(&lock);
+	if (hook)
+		hook();
+
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]) && code == 0; i++) {
 		if (!failures[i].times || strcmp(failures[i].function, function) != 0)

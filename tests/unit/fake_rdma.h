@@ -13,6 +13,10 @@ struct ibv_context *fake_context(unsigned int device);
 
 /* The call after the next `skip` ones to that function of rdma.h, and each of `times` - 1 after it, fails. */
 void fake_fail(const char *function, unsigned int skip, unsigned int times, int code);
+/* How often that function was called, failed calls counted. */
+unsigned int fake_calls(const char *function);
+/* From now on `hook` runs at the beginning of each call to that function, which is counted already. */
+void fake_on_call(const char *function, void (*hook)(void));
 
 /* How many there are now. */
 struct fake_counts {

@@ -5,17 +5,26 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/pipeline.h"
 #include "fake_loop.h"
 #include "fake_rdma.h"
+#include "wire/peer.h"
 #include "wire/vhost_user.h"
 
 enum { MIB = 1 << 20, OWN_MRS = 2 * FAKE_DEVICES /* catalogs, frames */, NO_ANSWER = 1 };
@@ -23,6 +32,14 @@ enum { MIB = 1 << 20, OWN_MRS = 2 * FAKE_DEVICES /* catalogs, frames */, NO_ANSW
 static char directory[] = "/tmp/mrshare-life-XXXXXX";
 static char socket_path[64];
 static struct event_loop *loop;
+/* What the pipeline gets in place of `loop`: it notes the first source, that of the workers' results. */
+static struct event_loop noting_loop;
+static struct event_loop_ops noting_ops;
+static struct {
+	struct event_source *source;
+	event_io_fn *fn;
+	void *data;
+} workers;
 static struct pipeline *pipeline;
 static int started_result = NO_ANSWER;
 static struct sockaddr_storage listen_on[FAKE_DEVICES];
@@ -57,6 +74,44 @@ static void listen_address(unsigned int index, const char *address)
 	memcpy(&listen_on[index], &in, sizeof(in));
 }
 
+static struct event_source *noting_io_new(struct event_loop *noting, int fd, event_io_fn *fn, void *data)
+{
+	struct event_source *source = event_io_new(loop, fd, fn, data);
+	if (!workers.source) {
+		workers.source = source;
+		workers.fn = fn;
+		workers.data = data;
+	}
+	return source;
+}
+
+static struct event_source *noting_timer_new(struct event_loop *noting, event_timer_fn *fn, void *data)
+{
+	return event_timer_new(loop, fn, data);
+}
+
+static uint64_t noting_now_ms(struct event_loop *noting)
+{
+	return event_now_ms(loop);
+}
+
+/* From now on workers do nothing but what workers_step() tells them. */
+static void workers_hold(void)
+{
+	event_io_set(workers.source, 0);
+}
+
+/* They do the jobs that they have, but not those that come of them. */
+static void workers_step(void)
+{
+	workers.fn(workers.data, EVENT_READ);
+}
+
+static void workers_go_on(void)
+{
+	event_io_set(workers.source, EVENT_READ);
+}
+
 static void set_up(void)
 {
 	struct err err;
@@ -65,9 +120,14 @@ static void set_up(void)
 	listen_address(0, "10.0.0.1");
 	listen_address(1, "10.0.0.2");
 	loop = fake_loop_new();
-	if (pipeline_new(loop, &config, &pipeline, &err) < 0)
+	noting_ops = *loop->ops;
+	noting_ops.io_new = noting_io_new;
+	noting_ops.timer_new = noting_timer_new;
+	noting_ops.now_ms = noting_now_ms;
+	noting_loop.ops = &noting_ops;
+	if (pipeline_new(&noting_loop, &config, &pipeline, &err) < 0)
 		ck_abort_msg("pipeline_new: %s", err.text);
-	ck_assert_int_eq(pipeline_add_region(pipeline, 0, 64 * MIB, &err), 0);
+	ck_assert_int_eq(pipeline_add_region(pipeline, 0, 128 * MIB, &err), 0);
 }
 
 static void serve(void)
@@ -183,6 +243,12 @@ static int provider_answer_to(int provider, uint32_t request)
 	ck_assert_int_eq(recv(provider, bytes, sizeof(bytes), MSG_DONTWAIT), sizeof(bytes));
 	ck_assert_int_eq(vhost_user_reply_read(bytes, request, &result), 0);
 	return (int)result;
+}
+
+static int map_file(int provider, uint64_t shm_offset, uint64_t len, int fd)
+{
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, shm_offset, len, fd);
+	return provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_MAP);
 }
 
 static int map(int provider, uint64_t shm_offset, uint64_t len)
@@ -356,6 +422,498 @@ START_TEST(deregistration_that_fails_while_undoing_keeps_the_range)
 }
 END_TEST
 
+/* What there is before a test does something, and what is to be left of it. */
+static struct {
+	int mrs, fds;
+} before;
+
+static void note(void)
+{
+	before.mrs = fake_counts().mrs;
+	before.fds = open_fds();
+}
+
+static bool is_as_noted(int ignored)
+{
+	return fake_counts().mrs == before.mrs && open_fds() == before.fds;
+}
+
+static void assert_as_noted(void)
+{
+	ck_assert_int_eq(fake_counts().mrs, before.mrs);
+	ck_assert_int_eq(open_fds(), before.fds);
+}
+
+/* Another provider can have the range. */
+static void assert_range_is_free(uint64_t shm_offset, uint64_t len)
+{
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, shm_offset, len), 0);
+	ck_assert_int_eq(unmap(provider, shm_offset, len), 0);
+	close(provider);
+	wait_until(is_as_noted, 0);
+}
+
+/* From now on mmap() of that length and protection fails in this process; other calls do not. */
+static void refuse_mmap(uint32_t len, uint32_t prot)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mmap, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, len, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 16),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, prot, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+START_TEST(a_file_that_cannot_be_mapped_leaves_nothing)
+{
+	serve();
+	int provider = provider_connect();
+	note();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	refuse_mmap(3 * MIB, PROT_READ | PROT_WRITE);
+	ck_assert_int_eq(map(provider, 0, 3 * MIB), -ENOMEM);
+	assert_as_noted();
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered);
+	assert_range_is_free(0, 2 * MIB);
+	close(provider);
+}
+END_TEST
+
+START_TEST(a_file_shortened_before_it_is_faulted_in_leaves_nothing)
+{
+	serve();
+	int provider = provider_connect(), fd = memfd_create("unsealable", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(fd, MIB), 0);
+	note();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	workers_hold();
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, 0, MIB, fd);
+	fake_loop_run(loop, 10);
+	workers_step(); /* looks at the file and maps it */
+	ck_assert_int_eq(ftruncate(fd, MIB / 2), 0);
+	workers_go_on();
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_MAP), -EFAULT);
+	assert_as_noted();
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered);
+	assert_range_is_free(0, MIB);
+	close(provider);
+	close(fd);
+}
+END_TEST
+
+/* No MR of it is left, and what it took of the budget and the catalogs is given back; it stays mapped, and open. */
+START_TEST(memory_that_cannot_be_unmapped_keeps_its_range)
+{
+	serve();
+	int provider = provider_connect();
+	note();
+	ck_assert_int_eq(map(provider, 0, 3 * MIB), 0);
+	refuse_mmap(3 * MIB, PROT_NONE);
+	ck_assert_int_eq(unmap(provider, 0, 3 * MIB), -ENOMEM);
+	ck_assert_int_eq(fake_counts().mrs, before.mrs);
+	ck_assert_int_eq(open_fds(), before.fds + 1);
+	ck_assert_int_eq(map(provider, 2 * MIB, MIB), -EEXIST);
+	ck_assert_int_eq(unmap(provider, 0, 3 * MIB), -EBUSY);
+	before.fds++;
+	assert_range_is_free(3 * MIB, MIB);
+	close(provider);
+}
+END_TEST
+
+START_TEST(more_extents_than_reserved_leave_nothing)
+{
+	/* A device has no memory for 66 MiB in one piece, so it gets two, of which the catalog lists one. */
+	publish_config.max_extents = 1;
+	set_up();
+	serve();
+	int provider = provider_connect();
+	note();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	fake_fail("verbs_reg_mr_iova", (unsigned int)_i, 1, -ENOMEM);
+	ck_assert_int_eq(map(provider, 0, 66 * MIB), -EDQUOT);
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered + FAKE_DEVICES + 2);
+	assert_as_noted();
+	/* The room in each catalog was given back, too. */
+	assert_range_is_free(0, MIB);
+	close(provider);
+	tear_down();
+}
+END_TEST
+
+/* As a daemon without CAP_IPC_LOCK. */
+static void limit_locked_memory(uint64_t bytes)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	ck_assert_int_eq(syscall(SYS_capget, &header, data), 0);
+	data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective &= ~(uint32_t)CAP_TO_MASK(CAP_IPC_LOCK);
+	ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
+	struct rlimit limit;
+	ck_assert_int_eq(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	ck_assert_uint_ge(limit.rlim_max, bytes);
+	limit.rlim_cur = bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+}
+
+START_TEST(a_spent_budget_refuses_before_anything_is_pinned)
+{
+	limit_locked_memory(4 * MIB);
+	set_up();
+	serve();
+	int provider = provider_connect(), fd = memfd(2 * MIB);
+	note();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	/* The catalogs have taken some already. */
+	ck_assert_int_eq(map_file(provider, 0, 2 * MIB, fd), -ENOMEM);
+	assert_as_noted();
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered);
+	struct stat st;
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_int_eq(st.st_blocks, 0);
+
+	/* What was refused took nothing of it, and what is unmapped gives back its part. */
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(map(provider, 0, MIB), 0);
+		ck_assert_int_eq(map(provider, MIB, MIB), -ENOMEM);
+		ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	}
+	assert_as_noted();
+	close(provider);
+	close(fd);
+	tear_down();
+}
+END_TEST
+
+/* A provider that goes can still be told something, and is not. */
+static void provider_leave(int provider)
+{
+	ck_assert_int_eq(shutdown(provider, SHUT_WR), 0);
+	fake_loop_run(loop, 0);
+}
+
+static void assert_was_never_answered(int provider)
+{
+	uint8_t byte;
+	ck_assert_int_eq(recv(provider, &byte, 1, MSG_DONTWAIT), 0);
+	close(provider);
+}
+
+static int leaving;
+static unsigned int leaves_at_call;
+
+static void leave_in_call(void)
+{
+	if (fake_calls("verbs_reg_mr_iova") == leaves_at_call)
+		provider_leave(leaving);
+}
+
+/* Nothing is left but the provider's end of its connection. */
+static bool is_forgotten(int ignored)
+{
+	return fake_counts().mrs == before.mrs && open_fds() == before.fds + 1;
+}
+
+START_TEST(a_provider_that_goes_while_its_file_is_checked_leaves_nothing)
+{
+	serve();
+	int fd = memfd(MIB);
+	note();
+	int provider = provider_connect();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	workers_hold();
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, 0, MIB, fd);
+	fake_loop_run(loop, 10);
+	ck_assert_int_eq(open_fds(), before.fds + 3); /* the connection's two, and the file */
+	provider_leave(provider);
+	ck_assert_int_eq(fcntl(fd, F_GET_SEALS), 0);
+	workers_go_on();
+	wait_until(is_forgotten, 0);
+	ck_assert_int_eq(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK); /* it was checked to the end */
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered);
+	assert_was_never_answered(provider);
+	assert_as_noted();
+	assert_range_is_free(0, MIB);
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_provider_that_goes_while_it_is_registered_leaves_nothing)
+{
+	serve();
+	note();
+	leaving = provider_connect();
+	unsigned int registered = fake_calls("verbs_reg_mr_iova"), deregistered = fake_calls("verbs_dereg_mr");
+	leaves_at_call = registered + 1 + (unsigned int)_i;
+	fake_on_call("verbs_reg_mr_iova", leave_in_call);
+	int fd = memfd(MIB);
+	workers_hold();
+	provider_send(leaving, VHOST_USER_BACKEND_SHMEM_MAP, 0, MIB, fd);
+	close(fd);
+	fake_loop_run(loop, 10);
+	workers_step();
+	workers_step(); /* registers, and meanwhile the provider goes */
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), leaves_at_call);
+	workers_go_on();
+	wait_until(is_forgotten, 0);
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), leaves_at_call);
+	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), deregistered + 1 + (unsigned int)_i);
+	assert_was_never_answered(leaving);
+	assert_as_noted();
+	assert_range_is_free(0, MIB);
+}
+END_TEST
+
+/*
+ * With a peer.
+ */
+
+static struct peer_frame sent(const struct fake_connection *peer)
+{
+	struct peer_frame frame = { .type = PEER_FRAME_ACK };
+	ck_assert_ptr_nonnull(peer->qp);
+	ck_assert_uint_ne(peer->qp->sent_size, 0);
+	ck_assert_int_eq(peer_frame_read(peer->qp->sent, peer->qp->sent_size, &frame), 0);
+	return frame;
+}
+
+static struct fake_connection *peer_connect(unsigned int device)
+{
+	struct peer_request hello = { .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE };
+	uint8_t bytes[PEER_REQUEST_SIZE];
+	peer_request_write(&hello, bytes);
+	struct fake_connection *peer = fake_request(device, "127.0.0.1", bytes, sizeof(bytes), 4);
+	fake_loop_run(loop, 0);
+	ck_assert(peer->accepted);
+	fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+	fake_loop_run(loop, 0);
+	ck_assert_int_eq(sent(peer).type, PEER_FRAME_WELCOME);
+	fake_complete_send(peer, IBV_WC_SUCCESS);
+	fake_loop_run(loop, 10);
+	return peer;
+}
+
+static void peer_leave(struct fake_connection *peer)
+{
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	fake_loop_run(loop, 10);
+	ck_assert_ptr_null(peer->qp);
+}
+
+/* The notice on its way to the peer arrives. */
+static struct peer_notice peer_take_notice(struct fake_connection *peer)
+{
+	struct peer_frame frame = sent(peer);
+	ck_assert_int_eq(frame.type, PEER_FRAME_NOTICE);
+	fake_complete_send(peer, IBV_WC_SUCCESS);
+	fake_loop_run(loop, 0);
+	return frame.notice;
+}
+
+static void peer_ack(struct fake_connection *peer, const struct peer_notice *notice)
+{
+	struct peer_frame frame = { .type = PEER_FRAME_ACK, .ack = { notice->sequence, notice->generation } };
+	uint8_t bytes[PEER_FRAME_SIZE_MAX];
+	ssize_t size = peer_frame_write(&frame, bytes);
+	fake_receive(peer, bytes, (size_t)size, IBV_WC_RECV);
+	fake_loop_run(loop, 10);
+}
+
+/* A mapping that the peer knows of. */
+static void map_with_peer(int provider, struct fake_connection *peer)
+{
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	struct peer_notice notice = peer_take_notice(peer);
+	ck_assert_uint_eq(notice.withdrawn_count, 0);
+	peer_ack(peer, &notice);
+}
+
+/* Unmapped, and the peer is told. */
+static struct peer_notice unmap_with_peer(int provider, struct fake_connection *peer)
+{
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 0, MIB, -1);
+	fake_loop_run(loop, 10);
+	struct peer_notice notice = peer_take_notice(peer);
+	ck_assert_uint_eq(notice.withdrawn_count, 1);
+	return notice;
+}
+
+START_TEST(a_provider_that_goes_while_it_is_published_leaves_nothing)
+{
+	serve();
+	struct fake_connection *peer = peer_connect(0);
+	note();
+	int provider = provider_connect(), fd = memfd(MIB);
+	unsigned int registered = fake_calls("verbs_reg_mr_iova");
+	workers_hold();
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_MAP, 0, MIB, fd);
+	close(fd);
+	fake_loop_run(loop, 10);
+	workers_step();
+	workers_step();
+	/* It is registered, and the generation that lists it not written yet. */
+	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered + FAKE_DEVICES);
+	ck_assert_uint_eq(peer->qp->sent_size, 0);
+	workers_go_on();
+	provider_leave(provider);
+	fake_loop_run(loop, 10);
+	/* The peer may have seen it: so it is withdrawn as one that was live. */
+	struct peer_notice notice = peer_take_notice(peer);
+	peer_ack(peer, &notice);
+	if (notice.withdrawn_count == 0) {
+		notice = peer_take_notice(peer);
+		ck_assert_uint_eq(notice.withdrawn_count, 1);
+		ck_assert_int_eq(fake_counts().mrs, before.mrs + FAKE_DEVICES);
+		peer_ack(peer, &notice);
+	}
+	wait_until(is_forgotten, 0);
+	assert_was_never_answered(provider);
+	assert_as_noted();
+	peer_leave(peer);
+	assert_range_is_free(0, MIB);
+}
+END_TEST
+
+START_TEST(an_unmap_is_answered_after_the_peers_acknowledgement)
+{
+	serve();
+	struct fake_connection *peer = peer_connect(0);
+	int provider = provider_connect();
+	note();
+	map_with_peer(provider, peer);
+	unsigned int deregistered = fake_calls("verbs_dereg_mr");
+	struct peer_notice notice = unmap_with_peer(provider, peer);
+	fake_loop_run(loop, publish_config.revoke_timeout_ms - 100);
+	ck_assert(!is_readable(provider));
+	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), deregistered);
+	ck_assert_int_eq(map(provider_connect(), 0, MIB), -EEXIST);
+	before.fds += 2; /* that one stays connected */
+	peer_ack(peer, &notice);
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	assert_as_noted();
+	ck_assert_ptr_nonnull(peer->qp);
+	ck_assert_int_eq(peer->qp->state, IBV_QPS_RTS);
+	peer_leave(peer);
+	assert_range_is_free(0, MIB);
+	close(provider);
+}
+END_TEST
+
+/* Who must not reach memory when its deregistration begins, or is tried again. */
+static struct fake_connection *watched_peer;
+static unsigned int first_call_without;
+
+static void assert_cut_in_time(void)
+{
+	bool reaches = watched_peer->qp && watched_peer->qp->state != IBV_QPS_ERR;
+	ck_assert_int_eq(reaches, fake_calls("verbs_dereg_mr") < first_call_without);
+}
+
+static void watch_deregistration(struct fake_connection *peer, unsigned int calls_with_peer)
+{
+	watched_peer = peer;
+	first_call_without = fake_calls("verbs_dereg_mr") + calls_with_peer + 1;
+	fake_on_call("verbs_dereg_mr", assert_cut_in_time);
+}
+
+START_TEST(a_late_peer_is_cut_before_deregistration)
+{
+	serve();
+	struct fake_connection *late = peer_connect(0);
+	int provider = provider_connect();
+	note();
+	map_with_peer(provider, late);
+	watch_deregistration(late, 0);
+	unmap_with_peer(provider, late);
+	fake_loop_run(loop, publish_config.revoke_timeout_ms - 100);
+	ck_assert(!is_readable(provider));
+	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), first_call_without - 1);
+	fake_loop_run(loop, 200);
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), first_call_without - 1 + FAKE_DEVICES);
+	fake_on_call("verbs_dereg_mr", NULL);
+	ck_assert_ptr_null(late->qp);
+	assert_as_noted();
+	assert_range_is_free(0, MIB);
+	close(provider);
+}
+END_TEST
+
+START_TEST(a_device_that_does_not_let_go_loses_its_peers_first)
+{
+	serve();
+	struct fake_connection *peer = peer_connect(0);
+	int provider = provider_connect();
+	note();
+	map_with_peer(provider, peer);
+	/* The last device's is the first to go; this one has the peer. */
+	fake_fail("verbs_dereg_mr", 1, 1, -EBUSY);
+	watch_deregistration(peer, FAKE_DEVICES);
+	struct peer_notice notice = unmap_with_peer(provider, peer);
+	peer_ack(peer, &notice);
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	fake_on_call("verbs_dereg_mr", NULL);
+	ck_assert_ptr_null(peer->qp);
+	assert_as_noted();
+	assert_range_is_free(0, MIB);
+	peer_leave(peer_connect(0)); /* the device takes peers again */
+	close(provider);
+}
+END_TEST
+
+START_TEST(a_device_that_never_lets_go_gives_no_false_answer)
+{
+	serve();
+	struct fake_connection *peer = peer_connect(0);
+	int provider = provider_connect();
+	note();
+	map_with_peer(provider, peer);
+	fake_fail("verbs_dereg_mr", 1, 2, -EBUSY);
+	watch_deregistration(peer, FAKE_DEVICES);
+	struct peer_notice notice = unmap_with_peer(provider, peer);
+	peer_ack(peer, &notice);
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), -EBUSY);
+	fake_on_call("verbs_dereg_mr", NULL);
+	ck_assert_ptr_null(peer->qp);
+	/* That device's MR, the memory and the file stay. */
+	ck_assert_int_eq(fake_counts().mrs, before.mrs + 1);
+	ck_assert_int_eq(open_fds(), before.fds + 1);
+	ck_assert_int_eq(unmap(provider, 0, MIB), -EBUSY);
+	ck_assert_int_eq(map(provider, 0, MIB), -EEXIST);
+	close(provider);
+	fake_loop_run(loop, 1000);
+	provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), -EEXIST);
+	close(provider);
+}
+END_TEST
+
+START_TEST(a_queue_pair_that_stays_holds_the_second_try_back)
+{
+	serve();
+	struct fake_connection *peer = peer_connect(0);
+	int provider = provider_connect();
+	map_with_peer(provider, peer);
+	fake_fail("verbs_dereg_mr", 1, 1, -EBUSY);
+	fake_fail("verbs_destroy_qp", 0, 1, -EBUSY);
+	unsigned int deregistered = fake_calls("verbs_dereg_mr");
+	struct peer_notice notice = unmap_with_peer(provider, peer);
+	peer_ack(peer, &notice);
+	fake_loop_run(loop, 10 * publish_config.revoke_timeout_ms);
+	ck_assert_ptr_nonnull(peer->qp);
+	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), deregistered + FAKE_DEVICES);
+	ck_assert(!is_readable(provider));
+	close(provider);
+}
+END_TEST
+
 START_TEST(static_mappings_stand_before_the_daemon_is_ready)
 {
 	struct err err;
@@ -400,11 +958,27 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_test(tcase, deregistration_that_fails_once_drops_the_peers_and_succeeds);
 	tcase_add_test(tcase, deregistration_that_fails_twice_is_never_acknowledged);
 	tcase_add_test(tcase, deregistration_that_fails_while_undoing_keeps_the_range);
+	tcase_add_test(tcase, a_file_that_cannot_be_mapped_leaves_nothing);
+	tcase_add_test(tcase, a_file_shortened_before_it_is_faulted_in_leaves_nothing);
+	tcase_add_test(tcase, memory_that_cannot_be_unmapped_keeps_its_range);
+	tcase_add_test(tcase, a_provider_that_goes_while_its_file_is_checked_leaves_nothing);
+	tcase_add_loop_test(tcase, a_provider_that_goes_while_it_is_registered_leaves_nothing, 0, FAKE_DEVICES);
+	tcase_add_test(tcase, a_provider_that_goes_while_it_is_published_leaves_nothing);
+	tcase_add_test(tcase, an_unmap_is_answered_after_the_peers_acknowledgement);
+	tcase_add_test(tcase, a_late_peer_is_cut_before_deregistration);
+	tcase_add_test(tcase, a_device_that_does_not_let_go_loses_its_peers_first);
+	tcase_add_test(tcase, a_device_that_never_lets_go_gives_no_false_answer);
+	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_second_try_back);
 	tcase_add_test(tcase, static_mappings_stand_before_the_daemon_is_ready);
 	tcase_add_test(tcase, a_static_mapping_that_fails_is_told_once);
 	suite_add_tcase(suite, tcase);
 
 	TCase *small = tcase_create("life with a small catalog");
 	tcase_add_test(small, a_full_catalog_refuses_before_it_registers);
+	tcase_add_loop_test(small, more_extents_than_reserved_leave_nothing, 0, FAKE_DEVICES);
 	suite_add_tcase(suite, small);
+
+	TCase *locked = tcase_create("life with little memory to lock");
+	tcase_add_test(locked, a_spent_budget_refuses_before_anything_is_pinned);
+	suite_add_tcase(suite, locked);
 }
