@@ -24,6 +24,7 @@
 #include "daemon/pipeline.h"
 #include "fake_loop.h"
 #include "fake_rdma.h"
+#include "wire/catalog.h"
 #include "wire/peer.h"
 #include "wire/vhost_user.h"
 
@@ -444,6 +445,20 @@ static void assert_as_noted(void)
 	ck_assert_int_eq(open_fds(), before.fds);
 }
 
+/* What peers of a device find in its catalog. */
+static struct catalog_root published(unsigned int device)
+{
+	for (unsigned int i = 0; fake_mr(i); i++) {
+		const struct fake_mr *mr = fake_mr(i);
+		struct catalog_root root;
+		if (mr->base.context != fake_context(device) || mr->access != IBV_ACCESS_REMOTE_READ)
+			continue;
+		ck_assert_int_eq(catalog_root_read(mr->base.addr, mr->base.length, &root), 0);
+		return root;
+	}
+	ck_abort_msg("no catalog");
+}
+
 /* Another provider can have the range. */
 static void assert_range_is_free(uint64_t shm_offset, uint64_t len)
 {
@@ -541,8 +556,13 @@ START_TEST(more_extents_than_reserved_leave_nothing)
 	ck_assert_int_eq(map(provider, 0, 66 * MIB), -EDQUOT);
 	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), registered + FAKE_DEVICES + 2);
 	assert_as_noted();
-	/* The room in each catalog was given back, too. */
-	assert_range_is_free(0, MIB);
+	/* The room in each catalog was given back, and no view is left in one. */
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
+		ck_assert_uint_eq(published(i).view_count, 1);
+	ck_assert_int_eq(map(provider, MIB, MIB), -EDQUOT);
+	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	assert_as_noted();
 	close(provider);
 	tear_down();
 }
@@ -651,6 +671,7 @@ START_TEST(a_provider_that_goes_while_it_is_registered_leaves_nothing)
 	note();
 	leaving = provider_connect();
 	unsigned int registered = fake_calls("verbs_reg_mr_iova"), deregistered = fake_calls("verbs_dereg_mr");
+	uint64_t generation = published(0).generation;
 	leaves_at_call = registered + 1 + (unsigned int)_i;
 	fake_on_call("verbs_reg_mr_iova", leave_in_call);
 	int fd = memfd(MIB);
@@ -665,6 +686,7 @@ START_TEST(a_provider_that_goes_while_it_is_registered_leaves_nothing)
 	wait_until(is_forgotten, 0);
 	ck_assert_uint_eq(fake_calls("verbs_reg_mr_iova"), leaves_at_call);
 	ck_assert_uint_eq(fake_calls("verbs_dereg_mr"), deregistered + 1 + (unsigned int)_i);
+	ck_assert_uint_eq(published(0).generation, generation);
 	assert_was_never_answered(leaving);
 	assert_as_noted();
 	assert_range_is_free(0, MIB);
