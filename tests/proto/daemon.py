@@ -69,16 +69,26 @@ class Daemon:
               "start", "a daemon that is ready", lambda: "no word of it", seconds)
         if self.ended():
             raise Wrong("start", "a daemon that is ready", f"exit code {self.process.returncode}")
+        if not shown:  # the probe's connection is closed a little after its end
+            until(lambda: self.sockets() <= 1, "start", "no connection", lambda: f"{self.sockets() - 1}")
         self.base = self.fds()
         return self
 
     def connects(self):
+        """Whether it serves: it sees that a connection ends, and ends it too."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(10)
                 probe.connect(self.path)
-            return True
+                probe.shutdown(socket.SHUT_WR)
+                return probe.recv(1) == b""
         except OSError:
             return False
+
+    def sockets(self):
+        """How many sockets it has at its path: the one that listens, and one a connection until it is closed."""
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
+            return sum(line.rstrip("\n").endswith(" " + self.path) for line in lines)
 
     # What it says.
 
