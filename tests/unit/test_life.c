@@ -578,8 +578,9 @@ static void limit_locked_memory(uint64_t bytes)
 	ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
 	struct rlimit limit;
 	ck_assert_int_eq(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-	ck_assert_uint_ge(limit.rlim_max, bytes);
 	limit.rlim_cur = bytes;
+	if (limit.rlim_max < bytes)
+		limit.rlim_max = bytes; /* as root, in a container with little */
 	ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 }
 
