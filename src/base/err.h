@@ -9,8 +9,8 @@ struct err {
 	char text[480];
 };
 
-/* Sets `err` (which may be NULL) and returns `code`. Control characters in the text become '?': parts of it may come from
- * a peer. */
+/* Sets `err` (which may be NULL) and returns `code`. Control characters in the text become '?': parts of it may come
+ * from a peer. */
 int err_set(struct err *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the text. Returns err->code. */
 int err_prefix(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,4 +1,4 @@
-/* event.h: what a stage asks of the event loop that runs it. daemon/loop.c fills the table; nothing here knows libev. */
+/* event.h: what a stage asks of the event loop that runs it; daemon/loop.c fills the table. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef BASE_EVENT_H
 #define BASE_EVENT_H

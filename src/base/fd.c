@@ -32,3 +32,12 @@ void ptr_free(void *pointer_variable)
 	memcpy(&pointer, pointer_variable, sizeof(pointer));
 	free(pointer);
 }
+
+void fd_occupy_standard_streams(void)
+{
+	/* The wrong way round, so that using one fails as it would without. */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0)
+			open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+	}
+}

@@ -10,6 +10,9 @@ void fd_close(int *fd);
 /* 0 or a negative errno. */
 int fd_set_nonblocking(int fd);
 
+/* What a program opens must not get the number of a standard stream that it was started without. */
+void fd_occupy_standard_streams(void);
+
 #define CLEANUP_CLOSE __attribute__((cleanup(fd_close)))
 
 /* For `cleanup`: frees what the pointer variable points at. */

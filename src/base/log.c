@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,10 @@ void log_line(enum log_level level, const char *format, ...)
 
 	size_t len = strlen(line);
 	line[len] = '\n';
-	/* A log that nobody reads must not stop the daemon: what cannot be written is lost. */
-	ssize_t ignored = write(STDERR_FILENO, line, len + 1);
-	(void)ignored;
+	/* A log that nobody reads must not stop the daemon: what would wait is lost. */
+	struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
+	if (poll(&fd, 1, 0) == 1 && fd.revents & POLLOUT) {
+		ssize_t ignored = write(STDERR_FILENO, line, len + 1);
+		(void)ignored;
+	}
 }

@@ -19,11 +19,11 @@
 /* What rdma_cm says of an event, copied, with the event acknowledged: an id may be destroyed at once. */
 struct cm_event {
 	enum rdma_cm_event_type type;
-	int status; /* as librdmacm gives it: a negative errno, or for REJECTED the reason of the CM */
-	struct rdma_cm_id *id;          /* not to be looked into where another thread may be freeing it */
-	void *context;                  /* the id's; for CONNECT_REQUEST the listener's */
-	struct rdma_cm_id *listen_id;   /* CONNECT_REQUEST only */
-	struct rdma_conn_param param;   /* of connection events; its private_data points below, or is NULL */
+	int status;            /* as librdmacm gives it: a negative errno, or for REJECTED the reason of the CM */
+	struct rdma_cm_id *id; /* not to be looked into where another thread may be freeing it */
+	void *context;         /* the id's; for CONNECT_REQUEST the listener's */
+	struct rdma_cm_id *listen_id; /* CONNECT_REQUEST only */
+	struct rdma_conn_param param; /* of connection events; its private_data points below, or is NULL */
 	uint8_t private_data[256];
 };
 
@@ -51,7 +51,8 @@ int cm_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_at
 void cm_destroy_qp(struct rdma_cm_id *id);
 struct sockaddr *cm_peer_addr(struct rdma_cm_id *id);
 struct sockaddr *cm_local_addr(struct rdma_cm_id *id);
-/* The contexts that rdma_cm uses itself, so that a PD made on one fits the ids of that device. The array ends with NULL. */
+/* The contexts that rdma_cm uses itself, so that a PD made on one fits the ids of that device. The array ends with
+ * NULL. */
 int cm_devices(struct ibv_context ***ret_contexts);
 void cm_devices_free(struct ibv_context ***contexts);
 

@@ -26,6 +26,7 @@ struct worker_pool {
 	pthread_cond_t wake;
 	struct job_queue small, big, finished;
 	struct job *running_big; /* those that count, linked by `next` */
+	unsigned int big_count;  /* running, those that hang included */
 	unsigned int threads, idle, queued, max_threads, max_big;
 	bool freed;
 	int event_fd;
@@ -62,7 +63,8 @@ static bool big_may_start(struct worker_pool *pool, uint64_t now_ms)
 			link = &(*link)->next;
 		}
 	}
-	return running < pool->max_big;
+	/* One thread is always there for small jobs. */
+	return running < pool->max_big && (pool->max_threads == 1 || pool->big_count + 1 < pool->max_threads);
 }
 
 static struct job *next_job(struct worker_pool *pool)
@@ -79,6 +81,7 @@ static struct job *next_job(struct worker_pool *pool)
 	job = queue_pop(&pool->big);
 	pool->queued--;
 	job->started_ms = now_ms;
+	pool->big_count++;
 	job->next = pool->running_big;
 	pool->running_big = job;
 	return job;
@@ -92,6 +95,8 @@ static void finish_job(struct worker_pool *pool, struct job *job)
 			break;
 		}
 	}
+	if (job->big)
+		pool->big_count--;
 	queue_push(&pool->finished, job);
 	/* Its counter cannot overflow: the loop reads it. */
 	ssize_t ignored = write(pool->event_fd, &(uint64_t){ 1 }, sizeof(uint64_t));
@@ -206,8 +211,8 @@ void worker_pool_submit(struct worker_pool *pool, struct job *job)
 	pthread_mutex_lock(&pool->lock);
 	queue_push(job->big ? &pool->big : &pool->small, job);
 	pool->queued++;
-	/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists takes
-	 * the job later. */
+	/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists
+	 * takes the job later. */
 	if (pool->queued > pool->idle && pool->threads < pool->max_threads)
 		thread_start(pool);
 	pthread_cond_signal(&pool->wake);

@@ -8,8 +8,9 @@
 
 /*
  * Threads are made when a job finds none idle, up to a limit, and end when idle for long. Small jobs overtake big ones,
- * of which only a few run at a time; a big job that has run for WORKER_STUCK_MS no longer counts, so that one that hangs
- * holds up nothing but itself. Jobs of a pool with one thread run in the order of their submission.
+ * of which only a few run at a time, and never on the last thread; a big job that has run for WORKER_STUCK_MS no longer
+ * counts, so that one that hangs holds up nothing but itself. Jobs of a pool with one thread run in the order of their
+ * submission.
  */
 
 enum { WORKER_STUCK_MS = 10000 };

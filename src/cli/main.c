@@ -1,11 +1,10 @@
 /* main.c: the `mrshare` command: finds the subcommand. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fd.h"
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_read, &cli_write };
@@ -42,18 +41,9 @@ static int dispatch(int argc, char **argv)
 	return CLI_USAGE;
 }
 
-/* What we open must not get the number of a standard stream that we were started without. */
-static void occupy_standard_streams(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-		if (fcntl(fd, F_GETFD) < 0)
-			open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-	}
-}
-
 int main(int argc, char **argv)
 {
-	occupy_standard_streams();
+	fd_occupy_standard_streams();
 	int status = dispatch(argc, argv);
 	if (fflush(stdout) != 0 && status == CLI_OK)
 		status = cli_fail("standard output: %s", strerror(errno));

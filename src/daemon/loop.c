@@ -160,16 +160,6 @@ struct event_loop *loop_new(void)
 	return &loop->base;
 }
 
-void loop_free(struct event_loop **base)
-{
-	if (!*base)
-		return;
-	struct loop *loop = (struct loop *)*base;
-	ev_loop_destroy(loop->ev);
-	free(loop);
-	*base = NULL;
-}
-
 struct event_source *loop_signal_new(struct event_loop *loop, int signum, event_timer_fn *fn, void *data)
 {
 	struct source *source = source_new(loop, SOURCE_SIGNAL, data);

@@ -5,9 +5,8 @@
 
 #include "base/event.h"
 
-/* One a process. NULL: out of memory or fds. */
+/* One a process, for its whole life. NULL: out of memory or fds. */
 struct event_loop *loop_new(void);
-void loop_free(struct event_loop **loop);
 /* Calls `fn` on the loop's thread for each signal `signum` from now on. NULL: out of memory. */
 struct event_source *loop_signal_new(struct event_loop *loop, int signum, event_timer_fn *fn, void *data);
 /* Runs until loop_stop(). */

@@ -238,6 +238,7 @@ static int print_and_exit(void)
 int main(int argc, char **argv)
 {
 	struct err err;
+	fd_occupy_standard_streams();
 	if (options_parse(argc, argv, &self.options, &err) < 0) {
 		fprintf(stderr, "mrshared: %s\n", err.text);
 		return EXIT_USAGE;

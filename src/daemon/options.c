@@ -78,7 +78,8 @@ static int parse_seconds(const char *text, uint32_t min_ms, uint32_t *ret_ms, st
 {
 	char *end;
 	double seconds = strtod(text, &end);
-	if (end == text || *end || !(seconds * 1000 >= min_ms && seconds <= TIMEOUT_MAX_S))
+	if (strspn(text, "0123456789.") != strlen(text) || end == text || *end ||
+		!(seconds * 1000 >= min_ms && seconds <= TIMEOUT_MAX_S))
 		return err_set(err, -EINVAL, "'%s': wanted seconds from %g to %d", text, min_ms / 1000., TIMEOUT_MAX_S);
 	*ret_ms = (uint32_t)(seconds * 1000);
 	return 0;
@@ -123,7 +124,7 @@ static int on_socket_mode(struct options *options, const char *value, struct err
 {
 	char *end;
 	unsigned long mode = strtoul(value, &end, 8);
-	if (end == value || *end || mode > 0777)
+	if (*value < '0' || *value > '7' || *end || mode > 0777)
 		return err_set(err, -EINVAL, "'%s': wanted an octal mode such as 0660", value);
 	options->socket_mode = (mode_t)mode;
 	return 0;
@@ -354,6 +355,13 @@ static int on_allow(struct options *options, const char *value, struct err *err)
 		(rights && strcmp(rights, ",rw") != 0 && strcmp(rights, ",ro") != 0))
 		return err_set(err, -EINVAL,
 			"'%s': wanted an address or network, then rw or ro, such as 10.0.0.0/8 or fd00::/8,ro", value);
+	/* An IPv4 network mapped into IPv6 is that IPv4 network. */
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	if (allow.family == AF_INET6 && bits >= 96 && memcmp(allow.address, mapped, sizeof(mapped)) == 0) {
+		allow.family = AF_INET;
+		memmove(allow.address, allow.address + sizeof(mapped), 4);
+		bits -= 96;
+	}
 	allow.prefix_len = (unsigned int)bits;
 	allow.may_write = !rights || strcmp(rights, ",rw") == 0;
 
@@ -390,7 +398,8 @@ static int on_max_bytes(struct options *options, const char *value, struct err *
 
 static int on_max_extents(struct options *options, const char *value, struct err *err)
 {
-	return parse_count(value, 1 << 24, &options->max_extents, err);
+	/* More would be a catalog that libmrshare does not read: 64 MiB. */
+	return parse_count(value, 1 << 19, &options->max_extents, err);
 }
 
 static int on_max_peers(struct options *options, const char *value, struct err *err)

@@ -24,12 +24,16 @@
 #include "daemon/guest.h"
 #include "daemon/sync.h"
 #include "verbs/registration.h"
+#include "vhost/listen.h"
 
 enum {
-	WORKERS_SPARE = 8, /* beside one a provider, and those of front-ends */
+	/* What one client can make hang at a time: a provider its request and a close; a front-end a close and a table;
+	 * a listener its refusals. So what hangs never takes the last worker. */
+	WORKERS_PROVIDER = 2,
 	WORKERS_FRONTEND = 2,
+	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
-	BIG_BYTES = 16 << 20,
+	BIG_BYTES = 256 << 20,
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
 };
@@ -727,7 +731,9 @@ static int new_frontends(struct pipeline *pipeline, struct err *err)
 static unsigned int max_workers(const struct pipeline_config *config)
 {
 	unsigned int frontends = config->frontends ? config->frontends->max_frontends : 0;
-	return config->max_providers + WORKERS_SPARE + WORKERS_FRONTEND * frontends;
+	size_t listeners = 1 + config->socket_count;
+	return WORKERS_PROVIDER * config->max_providers + WORKERS_FRONTEND * frontends +
+	       (unsigned int)listeners * LISTENER_REFUSALS_MAX + WORKERS_SPARE;
 }
 
 int pipeline_new(

@@ -86,14 +86,14 @@ static int admit(
 	return 0;
 }
 
-static void on_accept(void *data, int fd)
+static int on_accept(void *data, int fd)
 {
 	struct frontend_door *door = data;
 	struct err err;
-	if (admit(door->frontends, door->socket, fd, false, &err) < 0) {
+	int r = admit(door->frontends, door->socket, fd, false, &err);
+	if (r < 0)
 		log_warning("a front-end is refused: %s", err.text);
-		close(fd);
-	}
+	return r;
 }
 
 /* A session frees itself at most. */
@@ -258,9 +258,10 @@ static int open_listening(struct frontends *frontends, const struct frontend_soc
 	if (!door)
 		return err_set(err, -ENOMEM, "out of memory");
 	*door = (struct frontend_door){ .next = frontends->doors, .frontends = frontends, .socket = socket };
-	int r = socket->path ? listener_new(frontends->loop, socket->path, config->mode, config->group, on_accept, door,
-				       &door->listener, err)
-			     : listener_new_fd(frontends->loop, socket->fd, on_accept, door, &door->listener, err);
+	int r = socket->path ? listener_new(frontends->loop, frontends->pool, socket->path, config->mode, config->group,
+				       on_accept, door, &door->listener, err)
+			     : listener_new_fd(frontends->loop, frontends->pool, socket->fd, on_accept, door,
+				       &door->listener, err);
 	if (r < 0) {
 		free(door);
 		return r;

@@ -10,7 +10,7 @@
 
 enum {
 	/* What can wait to be closed: what one message or one read brings, and what a session holds when it ends. */
-	FRONTEND_CLOSING_MAX = FRONTEND_FDS_MAX,
+	FRONTEND_CLOSING_MAX = FRONTEND_FDS_MAX + 1,
 };
 
 struct frontends {

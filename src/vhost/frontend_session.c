@@ -197,8 +197,11 @@ void session_end(struct frontend *frontend, int cause, const struct err *err)
 	queues_end(frontend);
 	frontends->ops->device_free(frontend->device);
 	frontend->device = NULL;
+	/* The other end is told at once; the close is a worker's, since messages that were not read may hold fds of
+	 * which the last close blocks. */
+	shutdown(frontend->channel.fd, SHUT_RDWR);
+	session_close_later(frontend, &frontend->channel.fd);
 	close_all_later(frontend, &frontend->channel);
-	fd_close(&frontend->channel.fd);
 	announce_end(frontend);
 	frontends_settle(frontends);
 	if (frontend->is_sole)

@@ -19,12 +19,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/fd.h"
 #include "base/log.h"
 
 enum { ACCEPT_PAUSE_MS = 100, BACKLOG = 128 };
 
+/* A refused connection that a worker closes. */
+struct refusal {
+	struct listener *listener;
+	struct job job;
+	int fd; /* -1: not in use */
+};
+
 struct listener {
+	struct worker_pool *pool;
+	struct refusal refusals[LISTENER_REFUSALS_MAX];
+	unsigned int refusal_count;
+	bool freed;       /* but for the refusals that workers still have */
 	const char *path; /* NULL: the socket was given to us */
 	char name[24];    /* of a socket without a path */
 	char lock_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
@@ -140,6 +152,40 @@ static void pause_accepting(struct listener *listener, int cause)
 	event_timer_set(listener->resume, ACCEPT_PAUSE_MS);
 }
 
+static void watch_again(struct listener *listener)
+{
+	event_io_set(listener->io, listener->refusal_count < LISTENER_REFUSALS_MAX ? EVENT_READ : 0);
+}
+
+static void refuse_run(struct job *job)
+{
+	close(container_of(job, struct refusal, job)->fd);
+}
+
+static void refuse_done(struct job *job)
+{
+	struct refusal *refusal = container_of(job, struct refusal, job);
+	struct listener *listener = refusal->listener;
+	refusal->fd = -1;
+	listener->refusal_count--;
+	if (!listener->freed)
+		watch_again(listener);
+	else if (listener->refusal_count == 0)
+		free(listener);
+}
+
+static void refuse(struct listener *listener, int fd)
+{
+	struct refusal *refusal = listener->refusals;
+	while (refusal->fd >= 0)
+		refusal++;
+	refusal->fd = fd;
+	refusal->job = (struct job){ .run = refuse_run, .done = refuse_done };
+	listener->refusal_count++;
+	worker_pool_submit(listener->pool, &refusal->job);
+	watch_again(listener);
+}
+
 static void on_readable(void *data, unsigned int events)
 {
 	struct listener *listener = data;
@@ -148,7 +194,8 @@ static void on_readable(void *data, unsigned int events)
 		if (listener->paused)
 			log_info("%s: accepting connections again", name_of(listener));
 		listener->paused = false;
-		listener->fn(listener->data, fd);
+		if (listener->fn(listener->data, fd) < 0)
+			refuse(listener, fd);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 		pause_accepting(listener, errno);
 	}
@@ -157,15 +204,19 @@ static void on_readable(void *data, unsigned int events)
 
 static void on_resume(void *data)
 {
-	struct listener *listener = data;
-	event_io_set(listener->io, EVENT_READ);
+	watch_again(data);
 }
 
-static struct listener *listener_alloc(const char *path, listener_accept_fn *fn, void *data)
+static struct listener *listener_alloc(struct worker_pool *pool, const char *path, listener_accept_fn *fn, void *data)
 {
 	struct listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return NULL;
+	listener->pool = pool;
+	for (size_t i = 0; i < LISTENER_REFUSALS_MAX; i++) {
+		listener->refusals[i].listener = listener;
+		listener->refusals[i].fd = -1;
+	}
 	listener->path = path;
 	listener->lock_fd = listener->fd = -1;
 	listener->fn = fn;
@@ -183,10 +234,10 @@ static int watch(struct listener *listener, struct event_loop *loop, struct err 
 	return 0;
 }
 
-int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t group, listener_accept_fn *fn,
-	void *data, struct listener **ret_listener, struct err *err)
+int listener_new(struct event_loop *loop, struct worker_pool *pool, const char *path, mode_t mode, gid_t group,
+	listener_accept_fn *fn, void *data, struct listener **ret_listener, struct err *err)
 {
-	struct listener *listener = listener_alloc(path, fn, data);
+	struct listener *listener = listener_alloc(pool, path, fn, data);
 	if (!listener)
 		return err_set(err, -ENOMEM, "out of memory");
 	int r = bind_path(listener, mode, group, err);
@@ -199,10 +250,10 @@ int listener_new(struct event_loop *loop, const char *path, mode_t mode, gid_t g
 	return r;
 }
 
-int listener_new_fd(struct event_loop *loop, int fd, listener_accept_fn *fn, void *data, struct listener **ret_listener,
-	struct err *err)
+int listener_new_fd(struct event_loop *loop, struct worker_pool *pool, int fd, listener_accept_fn *fn, void *data,
+	struct listener **ret_listener, struct err *err)
 {
-	struct listener *listener = listener_alloc(NULL, fn, data);
+	struct listener *listener = listener_alloc(pool, NULL, fn, data);
 	if (!listener)
 		return err_set(err, -ENOMEM, "out of memory");
 	snprintf(listener->name, sizeof(listener->name), "fd %d", fd);
@@ -238,6 +289,8 @@ void listener_free(struct listener **listener_ptr)
 	if (listener->lock_fd >= 0)
 		unlink(listener->lock_path);
 	fd_close(&listener->lock_fd);
-	free(listener);
 	*listener_ptr = NULL;
+	listener->freed = true;
+	if (listener->refusal_count == 0)
+		free(listener);
 }

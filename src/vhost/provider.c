@@ -10,6 +10,7 @@
 #include "vhost/provider.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@
 
 enum {
 	PAGE = 4096,
-	CLOSING_MAX = CHANNEL_FDS_MAX + 1 + PROVIDER_READ_AHEAD + 1,
+	CLOSING_MAX = CHANNEL_FDS_MAX + 1 + PROVIDER_READ_AHEAD + 1 + 1,
+	HANGUP_CHECK_MS = 500,
 };
 
 /* A message that was read, as far as it matters. */
@@ -53,7 +55,8 @@ struct provider {
 	uint64_t id;
 	char name[64];
 	struct channel channel;
-	struct event_source *io; /* NULL: the connection has ended */
+	struct event_source *io;     /* NULL: the connection has ended */
+	struct event_source *hangup; /* while nothing is read, looks whether the other end is still there */
 
 	struct request queue[PROVIDER_READ_AHEAD]; /* a ring */
 	unsigned int queue_head, queue_count;
@@ -229,6 +232,8 @@ static void session_pump(struct provider *provider)
 
 	if (provider->io) {
 		bool may_read = provider->queue_count < PROVIDER_READ_AHEAD && !provider->close_running;
+		if (!may_read)
+			event_timer_set(provider->hangup, HANGUP_CHECK_MS);
 		event_io_set(
 			provider->io, (may_read ? EVENT_READ : 0u) | (provider->channel.out_left ? EVENT_WRITE : 0u));
 	} else if (!provider->busy && !provider->close_running) {
@@ -260,6 +265,12 @@ static void session_end(struct provider *provider, int cause)
 		break;
 	}
 
+	event_source_free(&provider->io);
+	event_source_free(&provider->hangup);
+	/* The other end is told at once; the close is a worker's, since messages that were not read may hold fds of
+	 * which the last close blocks. */
+	shutdown(provider->channel.fd, SHUT_RDWR);
+	close_later(provider, &provider->channel.fd);
 	int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 	unsigned int count = channel_take_fds(&provider->channel, fds);
 	for (unsigned int i = 0; i < count; i++)
@@ -269,8 +280,6 @@ static void session_end(struct provider *provider, int cause)
 		provider->queue_head = (provider->queue_head + 1) % PROVIDER_READ_AHEAD;
 		provider->queue_count--;
 	}
-	event_source_free(&provider->io);
-	fd_close(&provider->channel.fd);
 	provider->providers->ops->gone(provider->providers->data, provider);
 	session_pump(provider);
 }
@@ -322,7 +331,17 @@ static void on_io(void *data, unsigned int events)
 		session_pump(data);
 }
 
-static void on_accept(void *data, int fd)
+static void on_hangup_check(void *data)
+{
+	struct provider *provider = data;
+	struct pollfd poll_fd = { .fd = provider->channel.fd, .events = POLLRDHUP };
+	if (poll(&poll_fd, 1, 0) > 0)
+		session_end(provider, -ENOTCONN);
+	else
+		session_pump(provider);
+}
+
+static int on_accept(void *data, int fd)
 {
 	struct providers *providers = data;
 	struct ucred cred = { .pid = 0, .uid = (uid_t)-1 };
@@ -332,21 +351,21 @@ static void on_accept(void *data, int fd)
 	if (providers->count >= providers->config->max_providers) {
 		log_warning("provider (pid %d, uid %u): refused: %u providers are connected (--max-providers)",
 			cred.pid, cred.uid, providers->count);
-		close(fd);
-		return;
+		return -EMFILE;
 	}
 	struct provider *provider = calloc(1, sizeof(*provider));
-	if (!provider) {
-		log_error("provider (pid %d, uid %u): refused: out of memory", cred.pid, cred.uid);
-		close(fd);
-		return;
+	if (provider) {
+		provider->io = event_io_new(providers->loop, fd, on_io, provider);
+		provider->hangup = event_timer_new(providers->loop, on_hangup_check, provider);
 	}
-	provider->io = event_io_new(providers->loop, fd, on_io, provider);
-	if (!provider->io) {
+	if (!provider || !provider->io || !provider->hangup) {
 		log_error("provider (pid %d, uid %u): refused: out of memory", cred.pid, cred.uid);
+		if (provider) {
+			event_source_free(&provider->io);
+			event_source_free(&provider->hangup);
+		}
 		free(provider);
-		close(fd);
-		return;
+		return -ENOMEM;
 	}
 	provider->providers = providers;
 	provider->id = ++providers->last_id;
@@ -356,6 +375,7 @@ static void on_accept(void *data, int fd)
 	providers->count++;
 	event_io_set(provider->io, EVENT_READ);
 	log_info("%s: connected", provider->name);
+	return 0;
 }
 
 int providers_new(struct event_loop *loop, const struct providers_config *config, struct worker_pool *pool,
@@ -367,7 +387,7 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 	*providers = (struct providers){ .loop = loop, .config = config, .pool = pool, .ops = ops, .data = data };
 
 	int r = listener_new(
-		loop, config->path, config->mode, config->group, on_accept, providers, &providers->listener, err);
+		loop, pool, config->path, config->mode, config->group, on_accept, providers, &providers->listener, err);
 	if (r < 0) {
 		free(providers);
 		return r;
@@ -379,11 +399,6 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 void providers_stop(struct providers *providers)
 {
 	listener_free(&providers->listener);
-}
-
-unsigned int providers_count(const struct providers *providers)
-{
-	return providers->count;
 }
 
 uint64_t provider_id(const struct provider *provider)

@@ -45,9 +45,6 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 	const struct provider_ops *ops, void *data, struct providers **ret_providers, struct err *err);
 /* Stops listening and removes the socket file; sessions go on. */
 void providers_stop(struct providers *providers);
-/* Sessions, those included that have ended but whose last request has not. */
-unsigned int providers_count(const struct providers *providers);
-
 /* Ends the request that the session handed over: 0, or a negative errno with `err` in words. */
 void provider_answer(struct provider *provider, int result, const struct err *err);
 

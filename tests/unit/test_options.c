@@ -8,7 +8,7 @@
 #include "stages.h"
 
 /* One a command line: what was parsed is never freed, and must stay in reach. */
-static struct options parsed[128];
+static struct options parsed[160];
 static size_t parsed_count;
 #define options parsed[parsed_count - 1]
 static struct err err;
@@ -130,6 +130,9 @@ static const struct {
 	{ BASE "--revoke-timeout 0", "--revoke-timeout" },
 	{ BASE "--revoke-timeout -1", "--revoke-timeout" },
 	{ BASE "--revoke-timeout nan", "--revoke-timeout" },
+	{ BASE "--revoke-timeout 0x1", "--revoke-timeout" },
+	{ BASE "--socket-mode +0600", "octal" },
+	{ BASE "--max-extents 524289", "524288" },
 	{ BASE "--revoke-timeout 1e9", "--revoke-timeout" },
 	{ BASE "--keepalive 0", "--keepalive" },
 	{ BASE "--keepalive 3601", "3600" },
@@ -175,6 +178,16 @@ START_TEST(names_what_is_wrong)
 }
 END_TEST
 
+START_TEST(a_mapped_network_is_its_ipv4_network)
+{
+	ck_assert_int_eq(parse(BASE "--allow ::ffff:10.0.0.0/104,ro"), 0);
+	ck_assert_int_eq(options.allow[0].family, AF_INET);
+	ck_assert_uint_eq(options.allow[0].prefix_len, 8);
+	ck_assert_uint_eq(options.allow[0].address[0], 10);
+	ck_assert(!options.allow[0].may_write);
+}
+END_TEST
+
 START_TEST(help_and_version_need_nothing_else)
 {
 	ck_assert_int_eq(parse("--help"), 0);
@@ -191,6 +204,7 @@ void add_options_tests(Suite *suite)
 	TCase *tcase = tcase_create("options");
 	tcase_add_test(tcase, takes_every_flag);
 	tcase_add_test(tcase, names_what_is_wrong);
+	tcase_add_test(tcase, a_mapped_network_is_its_ipv4_network);
 	tcase_add_test(tcase, help_and_version_need_nothing_else);
 	suite_add_tcase(suite, tcase);
 }
