@@ -1,11 +1,13 @@
 # test_signals.py: SIGTERM and SIGINT: exit 0, promptly, whatever goes on.
 # SPDX-License-Identifier: BSD-2-Clause
+import os
 import signal
+import subprocess
 import threading
 import time
 
 from case import PROMPT, Case
-from wire import M, PAGE, UNMAP, map_message, unmap_message
+from wire import M, PAGE, UNMAP, Provider, map_message, unmap_message
 
 
 class Signals(Case):
@@ -26,6 +28,21 @@ class Signals(Case):
             for provider in everybody:
                 self.want("closed", provider.ending(), "a connection when the daemon has ended")
                 provider.close()
+
+    def test_with_a_log_that_nobody_reads(self):
+        """Standard error is a full pipe: everybody is served all the same, and SIGTERM ends the daemon."""
+        unread, log = os.pipe()
+        self.fds.append(unread)
+        process = subprocess.Popen([self.binary, "--no-rdma", "--shmem", "0:64M", "--provider-socket", self.path], stderr=log)
+        self.addCleanup(process.kill)
+        os.close(log)
+        self.wait_until(lambda: os.path.exists(self.path), "the socket", "there")
+        provider = Provider(self.path)
+        self.providers.append(provider)
+        for index in range(2000):
+            self.want("-ENXIO", provider.unmap(shmid=9), f"answer {index}")
+        process.terminate()
+        self.want(0, process.wait(10), "the exit code")
 
     def test_with_replies_unread(self):
         served = self.start()

@@ -126,20 +126,62 @@ class Stalled(Waits):
             turns += 1
         self.want(True, turns > 3, f"turns in a second: {turns}")
 
+    def lingering(self, listener):
+        """A TCP socket whose last close blocks for 20 s, and the one that it sends to."""
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
+        sender.setblocking(False)
+        try:
+            while True:
+                sender.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+        sender.setblocking(True)
+        return sender, receiver
+
+    def test_unread_messages_hold_a_socket_that_lingers_case_35(self):
+        """Case 35: fds of messages that were never read, when their connection is dropped, closed or refused."""
+        for ending in ("dropped", "closed"):
+            listener = socket.create_server(("127.0.0.1", 0))
+            sender, receiver = self.lingering(listener)
+            provider = self.provider(self.served)
+            self.served.stop()
+            if ending == "dropped":
+                provider.send(message(MAP, payload(), 2))  # of a version that is none
+            else:
+                for _ in range(40):
+                    provider.send(map_message(), [self.one, self.one])
+            provider.send(map_message(), [sender.fileno()])
+            os.close(sender.detach())
+            if ending == "closed":
+                provider.close()
+            self.served.go_on()
+            self.want_others_served()
+            receiver.close()
+            listener.close()
+
+    def test_end_is_seen_while_a_refused_fd_lingers_case_35(self):
+        """Case 35: a provider ends while its refused fd is being closed: its mappings go at once."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        sender, receiver = self.lingering(listener)
+        provider = self.provider(self.served)
+        self.want("0", provider.map(self.one), "the map")
+        self.served.stop()
+        provider.send(map_message(), [sender.fileno()])
+        os.close(sender.detach())
+        self.served.go_on()
+        self.want("-EEXIST", provider.answer(MAP), "the map of the same range")
+        provider.close()
+        self.wait_until(lambda: not self.served.maps_of(self.one), "its mapping", "gone within 5 s", seconds=5)
+        receiver.close()
+        listener.close()
+
     def test_socket_that_lingers_case_35(self):
         """Case 35: a TCP socket with SO_LINGER, its close blocks for 20 s: refused, nobody waits."""
         for request, copies, wanted in ((MAP, 1, "-ENODEV"), (MAP, 2, "-EBADF"), (UNMAP, 1, "-EINVAL"), (0x55, 1, "-EOPNOTSUPP")):
             listener = socket.create_server(("127.0.0.1", 0))
-            sender = socket.create_connection(listener.getsockname())
-            receiver, _ = listener.accept()
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
-            sender.setblocking(False)
-            try:
-                while True:
-                    sender.send(bytes(1 << 16))
-            except BlockingIOError:
-                pass
-            sender.setblocking(True)
+            sender, receiver = self.lingering(listener)
             provider = self.provider(self.served)
             # Ours is closed first, so the daemon's close is the one that lingers.
             self.served.stop()
@@ -160,15 +202,8 @@ class Stalled(Waits):
         receivers = []
         self.served.stop()
         for _ in range(3):
-            sender = socket.create_connection(listener.getsockname())
-            receivers.append(listener.accept()[0])
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
-            sender.setblocking(False)
-            try:
-                while True:
-                    sender.send(bytes(1 << 16))
-            except BlockingIOError:
-                pass
+            sender, receiver = self.lingering(listener)
+            receivers.append(receiver)
             provider.send(map_message(), [sender.fileno()])
             os.close(sender.detach())
         provider.close()

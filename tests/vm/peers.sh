@@ -74,8 +74,12 @@ kill_provider() {
     unset "program_pid[$1]"
 }
 
-# views ADDRESS [SOURCE]: the number of views there
-views() { mrshare list "$1" ${2:+--source "$2"} | grep -c rxe || true; }
+# views ADDRESS [SOURCE]: the number of views there; a daemon that cannot be reached has none to count
+views() {
+    local list
+    list=$(mrshare list "$1" ${2:+--source "$2"}) || { echo unreachable; return; }
+    grep -c rxe <<<"$list" || true
+}
 has_views() { [[ $(views "$2" "${3:-}") == "$1" ]]; }
 
 # rkey ADDRESS SHMID: of the first view of a region

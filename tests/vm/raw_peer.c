@@ -4,7 +4,8 @@
  * Usage: raw_peer ADDRESS SOURCE ACK, with ACK "now", "never" or a delay in ms. Prints a line an event: "welcome
  * GRANTED", "notice SEQUENCE GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR
  * SIZE" or "write RKEY ADDR TEXT", which go on the wire as they are, whatever was granted or withdrawn; each is
- * answered by "read STATUS TEXT" or "write STATUS".
+ * answered by "read STATUS TEXT" or "write STATUS". "flood RKEY ADDR TEXT" writes again and again, until "flood
+ * STATUS".
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -34,6 +35,8 @@ static struct {
 	struct peer_ack ack;
 	uint64_t ack_due_ms;   /* 0: none */
 	const char *operation; /* on the wire, or NULL */
+	struct ibv_send_wr wr; /* its work request, and its bytes */
+	size_t size;
 	bool ended;
 } peer;
 
@@ -173,7 +176,9 @@ static void on_completions(void)
 	while (verbs_next_cq_event(peer.comp, &cq) == 0)
 		verbs_req_notify_cq(cq);
 	while (verbs_poll_cq(peer.cq, 1, &wc) == 1) {
-		if (wc.wr_id == ID_DATA) {
+		if (wc.wr_id == ID_DATA && wc.status == IBV_WC_SUCCESS && strcmp(peer.operation, "flood") == 0) {
+			post_send(&peer.wr, ID_DATA, DATA_AT, peer.size);
+		} else if (wc.wr_id == ID_DATA) {
 			printf("%s %s %.64s\n", peer.operation,
 				wc.status == IBV_WC_SUCCESS ? "ok" : verbs_wc_status_name(wc.status),
 				strcmp(peer.operation, "read") == 0 ? (char *)peer.memory + DATA_AT : "");
@@ -195,14 +200,14 @@ static void on_command(char *line)
 	if (sscanf(line, "%*s %" SCNi32 " %" SCNi64 " %n", (int32_t *)&rkey, (int64_t *)&addr, &text_at) != 2)
 		return;
 	bool is_read = strncmp(line, "read ", 5) == 0;
-	size_t size = is_read ? strtoul(line + text_at, NULL, 0) : strlen(line + text_at) + 1;
-	struct ibv_send_wr wr = { .opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+	peer.operation = is_read ? "read" : strncmp(line, "flood ", 6) == 0 ? "flood" : "write";
+	peer.size = is_read ? strtoul(line + text_at, NULL, 0) : strlen(line + text_at) + 1;
+	peer.wr = (struct ibv_send_wr){ .opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 		.wr.rdma = { .remote_addr = addr, .rkey = rkey } };
-	peer.operation = is_read ? "read" : "write";
 	memset(peer.memory + DATA_AT, 0, DATA_SIZE);
 	if (!is_read)
-		memcpy(peer.memory + DATA_AT, line + text_at, size);
-	post_send(&wr, ID_DATA, DATA_AT, size);
+		memcpy(peer.memory + DATA_AT, line + text_at, peer.size);
+	post_send(&peer.wr, ID_DATA, DATA_AT, peer.size);
 }
 
 int main(int argc, char **argv)
