@@ -486,8 +486,11 @@ static void life_drop_peers(struct life *life)
 	life->state = LIFE_DROPPING;
 	life->dropped = true;
 	struct registration *registration = life->registration;
-	life->devices_dropping = registration->device_count;
+	for (size_t i = 0; i < registration->device_count; i++)
+		life->devices_dropping += registration->devices[i].count != 0;
 	for (size_t i = 0; i < registration->device_count; i++) {
+		if (registration->devices[i].count == 0)
+			continue;
 		life->drops[i] = (struct publish_drop){ .done = on_peers_dropped, .data = life };
 		publish_drop_peers(life->pipeline->publish, registration->devices[i].device, &life->drops[i]);
 	}
