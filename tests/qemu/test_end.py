@@ -14,10 +14,11 @@ FLUSH = "(printf '{}\\0' | dd of=/dev/pmem0 bs=512 seek={} conv=notrunc,fsync >/
 
 
 class End(GuestCase):
-    def flush(self, guest, offset, text):
-        """A write and flush whose end nobody waits for."""
+    def flush(self, guest, memory, offset, text):
+        """A write that arrives, and a flush whose end nobody waits for."""
         guest.ask("rm -f /tmp/said")
         guest.ask(FLUSH.format(text, offset // 512))
+        self.wait_until(lambda: memory.get(offset) == text, "what the guest writes", text, lambda: memory.get(offset), MORE)
 
     def want_flush_failed(self, guest, seconds):
         end = time.monotonic() + seconds
@@ -36,9 +37,7 @@ class End(GuestCase):
         self.want_read(guest, "memory", 0, "the memory without the daemon")
         memory.put(8192, "from the host")
         self.want_read(guest, "from the host", 8192, "what the host wrote without the daemon")
-        self.flush(guest, 16384, "without it")
-        self.wait_until(lambda: memory.get(16384) == "without it", "what the guest writes without the daemon", "without it",
-                        lambda: memory.get(16384), MORE)
+        self.flush(guest, memory, 16384, "without it")
         guest.want_alive()
         device = guest.ask("basename $(ls -d /sys/bus/virtio/drivers/virtio_pmem/virtio*)")
         guest.ask(f"(echo {device} >/sys/bus/virtio/drivers/virtio_pmem/unbind) >/dev/null 2>&1 &")
@@ -69,12 +68,12 @@ class End(GuestCase):
             guest = self.guest().ready()
             self.want_read(guest, "memory", 0, "the memory")
             files.pause()
-            self.flush(guest, 4096, "hangs")
-            self.wait_until(lambda: memory.get(4096) == "hangs", "what the guest writes", "hangs", lambda: memory.get(4096), MORE)
+            self.flush(guest, memory, 4096, "hangs")
             self.want_read(guest, "memory", 0, "the memory while the flush hangs")
             if self.long:
                 self.want_flush_failed(guest, 60 + MORE)
-                self.flush(guest, 4096, "hangs again")
+                self.flush(guest, memory, 8192, "hangs again")
+                self.want_read(guest, "memory", 0, "the memory while the next flush hangs")
             served.send_signal(signal.SIGTERM)
             self.want_flush_failed(guest, MORE)
             self.want(0, served.wait(30), "exit code")
