@@ -206,20 +206,38 @@ static int scan_json(const char *json)
 	return keys;
 }
 
+/* What a text of `len` bytes is, or NULL. */
+static struct json_object *parse(const char *json, size_t len, int flags)
+{
+	struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
+	if (!tokener)
+		return NULL;
+	json_tokener_set_flags(tokener, flags);
+	/* With its NUL, so that the parser sees the end. */
+	struct json_object *object = json_tokener_parse_ex(tokener, json, (int)len + 1);
+	json_tokener_free(tokener);
+	return object;
+}
+
+/* json-c's strict mode takes bytes above 0x7f for control characters from 0.17 on: it is shown the text without them.
+ */
+static bool is_strict(const char *json, size_t len)
+{
+	char ascii[JSON_SIZE_MAX];
+	for (size_t i = 0; i <= len; i++)
+		ascii[i] = (unsigned char)json[i] < 0x80 ? json[i] : 'x';
+	struct json_object *object = parse(ascii, len, JSON_TOKENER_STRICT);
+	json_object_put(object);
+	return object != NULL;
+}
+
 /* The object that a text is, or NULL. */
 static struct json_object *parse_object(const char *json)
 {
 	size_t len = strnlen(json, JSON_SIZE_MAX);
-	if (len == JSON_SIZE_MAX)
+	if (len == JSON_SIZE_MAX || !is_strict(json, len))
 		return NULL;
-	struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
-	if (!tokener)
-		return NULL;
-	json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-	/* With its NUL, so that the parser sees the end. */
-	struct json_object *object = json_tokener_parse_ex(tokener, json, (int)len + 1);
-	json_tokener_free(tokener);
-
+	struct json_object *object = parse(json, len, JSON_TOKENER_VALIDATE_UTF8);
 	if (object && json_object_is_type(object, json_type_object) &&
 		json_object_object_length(object) == scan_json(json))
 		return object;
