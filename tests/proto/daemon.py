@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import unittest
 
 LINE = re.compile(r"(error|warning|info|debug): \S.*")
 SANITIZER = re.compile(r"ERROR: AddressSanitizer|LeakSanitizer|runtime error|Sanitizer:DEADLYSIGNAL|SUMMARY: \w+Sanitizer")
@@ -182,6 +183,8 @@ class Daemon:
             return memory.read(size)
 
     def write_memory(self, address, data):
+        if os.statvfs("/proc").f_flag & os.ST_RDONLY:
+            raise unittest.SkipTest("/proc is mounted read-only here, as in some chroots")
         with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
             memory.seek(address)
             memory.write(data)
