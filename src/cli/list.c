@@ -43,10 +43,11 @@ static int print_views(struct mrshare *conn)
 {
 	struct mrshare_entry *entries;
 	size_t count;
-	if (mrshare_views(conn, &entries, &count) < 0)
+	uint64_t generation;
+	if (mrshare_views(conn, &entries, &count, &generation) < 0)
 		return cli_fail("%s", mrshare_error());
 	char granted[4];
-	printf("generation %" PRIu64 ", %zu view%s, granted %s\n", mrshare_generation(conn), count,
+	printf("generation %" PRIu64 ", %zu view%s, granted %s\n", generation, count,
 		count == 1 ? "" : "s", access_text(mrshare_granted(conn), granted));
 	if (count)
 		printf("%5s  %-14s  %-14s  %-6s  %-10s  %7s  %s\n", "shmid", "shm_offset", "size", "access", "rkey",

@@ -180,7 +180,8 @@ int mrshare_refresh(struct mrshare *conn)
 	return 0;
 }
 
-int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count)
+int mrshare_views(
+	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation)
 {
 	struct err err;
 	if (begin_refreshed(conn, true, &err) < 0)
@@ -197,17 +198,8 @@ int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size
 		memcpy(copy, snapshot->entries, snapshot->count * sizeof(*copy));
 	*ret_entries = copy;
 	*ret_count = snapshot->count;
+	if (ret_generation)
+		*ret_generation = snapshot->generation;
 	conn_end(conn);
 	return 0;
-}
-
-uint64_t mrshare_generation(struct mrshare *conn)
-{
-	struct err err;
-	bool up = begin_refreshed(conn, true, &err) == 0;
-	if (!up)
-		conn_begin(conn);
-	uint64_t generation = conn->snapshot.generation;
-	conn_end(conn);
-	return generation;
 }
