@@ -11,7 +11,7 @@
 
 #include "mrshare.h"
 
-enum { BULK = 64 << 20, SMALL = 4096, SMALL_COUNT = 2000 };
+enum { BULK = 64 << 20, SMALL = 4096, SMALL_COUNT = 2000, DEPTH = 32 };
 
 static double now(void)
 {
@@ -50,6 +50,23 @@ static void one_by_one(struct mrshare *conn, char *memory, const char *name)
 	printf("%s-64-write-1 %.1f us\n", name, (now() - start) * 1e6 / SMALL_COUNT);
 }
 
+/* 32 at once, and another for each that ends. */
+static void posted(struct mrshare *conn, char *memory, const char *name)
+{
+	struct mrshare_completion completion;
+	double start = now();
+	for (int i = 0; i < SMALL_COUNT + DEPTH; i++) {
+		if (i >= DEPTH) {
+			must(mrshare_poll(conn, -1, &completion));
+			must(completion.result);
+		}
+		if (i < SMALL_COUNT)
+			must(mrshare_post_read(
+				conn, 0, (uint64_t)i * SMALL, memory + i * SMALL, SMALL, NULL, NULL));
+	}
+	printf("%s-4k-read-%d %.1f us\n", name, DEPTH, (now() - start) * 1e6 / SMALL_COUNT);
+}
+
 int main(int argc, char **argv)
 {
 	struct mrshare *conn;
@@ -66,9 +83,11 @@ int main(int argc, char **argv)
 
 	bulk(conn, memory, "copied");
 	one_by_one(conn, memory, "copied");
+	posted(conn, memory, "copied");
 	must(mrshare_buffer_register(conn, memory, BULK, &buffer));
 	bulk(conn, memory, "registered");
 	one_by_one(conn, memory, "registered");
+	posted(conn, memory, "registered");
 	mrshare_buffer_unregister(&buffer);
 	mrshare_close(&conn);
 	free(memory);

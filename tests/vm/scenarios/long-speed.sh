@@ -21,5 +21,4 @@ floor "4 KiB read, us" ib_read_lat -F -s 4096 -n 1000
 floor "4 KiB read, MiB/s" ib_read_bw -F -s 4096 -n 2000
 start_daemon --shmem 0:64M --rdma-listen "$addr0"
 start_provider memory --shmid 0 --shm-offset 0 --memfd 64M
-check "the bench runs" lib_bench "$addr0" "$addr1" | sed '/^ok/!s/^/# /'
-check "the bench runs again" lib_bench "$addr0" "$addr1" | sed '/^ok/!s/^/# /'
+lib_bench "$addr0" "$addr1" >bench.log && pass "the bench runs" || fail "the bench runs" success failure
