@@ -204,6 +204,8 @@ void fake_notice(uint32_t sequence, uint64_t generation, const uint64_t *withdra
 
 static void push_cm_event(enum rdma_cm_event_type type, int status, const void *data, size_t size)
 {
+	if (!channel)
+		return;
 	struct cm_event *event = &cm_queue[cm_tail++ % QUEUE];
 	*event = (struct cm_event){ .type = type, .status = status, .id = id };
 	memcpy(event->private_data, data, size);
@@ -214,6 +216,8 @@ static void push_cm_event(enum rdma_cm_event_type type, int status, const void *
 static void flush(void)
 {
 	qp_error = true;
+	if (!qp)
+		return;
 	while (held_head != held_tail) {
 		struct ibv_wc wc = { .wr_id = held[held_head++ % QUEUE].wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR };
 		push_completion(qp->send_cq, &wc);
@@ -370,10 +374,11 @@ static void answer_request(const struct rdma_conn_param *param)
 int cm_channel_new(struct rdma_event_channel **ret_channel)
 {
 	INJECT();
-	channel = object(sizeof(*channel));
+	pthread_mutex_lock(&lock);
+	*ret_channel = channel = object(sizeof(*channel));
 	channel->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	cm_head = cm_tail = 0;
-	*ret_channel = channel;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
@@ -381,9 +386,12 @@ void cm_channel_free(struct rdma_event_channel **channel_ptr)
 {
 	if (!*channel_ptr)
 		return;
+	pthread_mutex_lock(&lock);
+	channel = *channel_ptr == channel ? NULL : channel;
 	close((*channel_ptr)->fd);
 	object_free(*channel_ptr);
 	*channel_ptr = NULL;
+	pthread_mutex_unlock(&lock);
 }
 
 int cm_next_event(struct rdma_event_channel *of, struct cm_event *ret_event)
