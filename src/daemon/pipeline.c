@@ -810,6 +810,16 @@ int pipeline_start(struct pipeline *pipeline, const struct providers_config *pro
 	return r;
 }
 
+struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)
+{
+	return (struct pipeline_counts){
+		.providers = pipeline->providers ? providers_count(pipeline->providers) : 0,
+		.frontends = pipeline->frontends ? frontends_count(pipeline->frontends) : 0,
+		.mappings = regions_count(pipeline->regions),
+		.peers = pipeline->publish ? publish_snapshot(pipeline->publish).peers : 0,
+	};
+}
+
 static void on_one_stopped(void *data)
 {
 	struct pipeline *pipeline = data;

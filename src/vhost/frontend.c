@@ -219,6 +219,11 @@ void frontends_settle(struct frontends *frontends)
 	}
 }
 
+unsigned int frontends_count(const struct frontends *frontends)
+{
+	return frontends->count;
+}
+
 void frontends_who_holds(const struct frontends *frontends, uint64_t id, char *ret_text, size_t size)
 {
 	snprintf(ret_text, size, "no front-end");

@@ -38,7 +38,7 @@ struct listener {
 	unsigned int refusal_count;
 	bool freed;       /* but for the refusals that workers still have */
 	const char *path; /* NULL: the socket was given to us */
-	char name[24];    /* of a socket without a path */
+	char name[136];   /* of a socket without a path */
 	char lock_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
 	int lock_fd, fd;
 	dev_t dev; /* of our socket file */
@@ -256,7 +256,11 @@ int listener_new_fd(struct event_loop *loop, struct worker_pool *pool, int fd, l
 	struct listener *listener = listener_alloc(pool, NULL, fn, data);
 	if (!listener)
 		return err_set(err, -ENOMEM, "out of memory");
-	snprintf(listener->name, sizeof(listener->name), "fd %d", fd);
+	struct sockaddr_un address = { 0 };
+	socklen_t size = sizeof(address) - 1;
+	getsockname(fd, (struct sockaddr *)&address, &size);
+	snprintf(listener->name, sizeof(listener->name), "fd %d%s%s", fd, *address.sun_path ? ", " : "",
+		address.sun_path);
 	listener->fd = fd;
 	int r = fd_set_nonblocking(fd);
 	if (r < 0)

@@ -386,8 +386,9 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 		return err_set(err, -ENOMEM, "out of memory");
 	*providers = (struct providers){ .loop = loop, .config = config, .pool = pool, .ops = ops, .data = data };
 
-	int r = listener_new(
-		loop, pool, config->path, config->mode, config->group, on_accept, providers, &providers->listener, err);
+	int r = config->path ? listener_new(loop, pool, config->path, config->mode, config->group, on_accept, providers,
+				       &providers->listener, err)
+			     : listener_new_fd(loop, pool, config->fd, on_accept, providers, &providers->listener, err);
 	if (r < 0) {
 		free(providers);
 		return r;
@@ -399,6 +400,11 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 void providers_stop(struct providers *providers)
 {
 	listener_free(&providers->listener);
+}
+
+unsigned int providers_count(const struct providers *providers)
+{
+	return providers->count;
 }
 
 uint64_t provider_id(const struct provider *provider)
