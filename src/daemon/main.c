@@ -94,6 +94,7 @@ static void on_status(char *ret_text, size_t size)
 
 static void on_tick(void *data)
 {
+	log_tick();
 	service_tick();
 	event_timer_set(self.tick, TICK_MS);
 }
@@ -226,10 +227,23 @@ static bool has_providers(void)
 	return self.options.provider_socket || self.options.provider_fd >= 0;
 }
 
+static int start_log(struct err *err)
+{
+	log_set_level(self.options.log_level);
+	if (self.options.log_json) {
+		log_set_json();
+		return 0;
+	}
+	int r = service_log();
+	return r < 0 ? err_set(err, r, "cannot start the log's thread: %s", strerror(-r)) : 0;
+}
+
 static int start(struct err *err)
 {
 	const struct options *options = &self.options;
-	int r = limits_check(options, err);
+	int r = start_log(err);
+	if (r == 0)
+		r = limits_check(options, err);
 	if (r == 0)
 		r = configure(err);
 	if (r < 0)
@@ -279,14 +293,15 @@ int main(int argc, char **argv)
 		fprintf(stderr, "mrshared: %s\n", err.text);
 		return EXIT_USAGE;
 	}
-	log_set_level(self.options.log_level);
 	signal(SIGPIPE, SIG_IGN);
 
 	if (start(&err) < 0) {
 		log_error("%s", err.text);
 		service_failed(&err);
+		log_finish();
 		return EXIT_FAILURE;
 	}
 	loop_run(self.loop);
+	log_finish();
 	return self.exit_code;
 }

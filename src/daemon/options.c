@@ -446,6 +446,12 @@ static int on_log_level(struct options *options, const char *value, struct err *
 	return 0;
 }
 
+static int on_log_json(struct options *options, const char *value, struct err *err)
+{
+	options->log_json = true;
+	return 0;
+}
+
 static int on_version(struct options *options, const char *value, struct err *err)
 {
 	options->version = true;
@@ -497,6 +503,7 @@ static const struct option_spec {
 	{ "unsealed", "allow|refuse", on_unsealed, "files that can be truncated while mapped (default allow)" },
 	{ "any-filesystem", NULL, on_any_filesystem, "also map files of FUSE, NFS, 9p, CIFS and their like" },
 	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)" },
+	{ "log-json", NULL, on_log_json, "write the log as JSON, one object a line" },
 	{ "print-capabilities", NULL, on_print_capabilities,
 		"print what kind of vhost-user back-end this is, as JSON" },
 	{ "version", NULL, on_version, "print the version" },

@@ -62,6 +62,7 @@ struct options {
 	bool refuse_unsealed, any_filesystem, gpa_addresses;
 
 	enum log_level log_level;
+	bool log_json;
 	bool help, version, print_capabilities;
 };
 

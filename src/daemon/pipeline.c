@@ -58,6 +58,7 @@ struct life {
 	struct mapping mapping;
 	enum life_state state;
 	char name[96];              /* whose it is, for logs */
+	pid_t pid;                  /* of the provider; 0: static */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
 	struct err err;             /* why it failed; code 0: it did not */
 	struct err undo_err;        /* why the last step of removing it failed */
@@ -106,6 +107,19 @@ static void life_clear(struct life *life);
 static void life_deregister(struct life *life);
 static void life_register(struct life *life);
 static void life_withdraw(struct life *life);
+
+/* The name of a mapping in a line of the log, which gets its fields. */
+static const char *life_tag(const struct life *life)
+{
+	const struct mapping *mapping = &life->mapping;
+	if (life->pid)
+		log_field("MRSHARE_PROVIDER_PID", "%d", life->pid);
+	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, mapping->id);
+	log_field("MRSHARE_SHMID", "%u", mapping->shmid);
+	log_field("MRSHARE_SHM_OFFSET", "%" PRIu64, mapping->shm_offset);
+	log_field("MRSHARE_LEN", "%" PRIu64, mapping->len);
+	return life->name;
+}
 
 static struct life *of_job(struct job *job)
 {
@@ -274,8 +288,8 @@ static void life_announce(struct life *life)
 	};
 	struct err err;
 	if (frontends_add(pipeline->frontends, mapping->id, &mmap, life->fd, mapping->owner == 0, &err) < 0)
-		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life->name, mapping->id,
-			err.text);
+		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life_tag(life),
+			mapping->id, err.text);
 }
 
 static void life_is_live(struct life *life)
@@ -287,16 +301,17 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
+		log_field("MRSHARE_DEVICE", "%s", extents->device->name);
 	}
 
 	const struct mapping *mapping = &life->mapping;
-	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life->name, mapping_format(mapping).text,
+	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
 		log_warning("%s: the file of mapping %" PRIu64
 			    " can be truncated, which kills every QEMU that maps it and "
 			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
-			life->name, mapping->id);
+			life_tag(life), mapping->id);
 	life->state = LIFE_LIVE;
 	life_announce(life);
 	life_answer(life);
@@ -457,8 +472,8 @@ static void on_released(void *data, uint64_t mapping_id)
 	if (life->state == LIFE_WITHDRAWING) {
 		withdraw_check(life);
 	} else if (life->state == LIFE_HELD) {
-		log_info(
-			"%s: no front-end has mapping %" PRIu64 " any more: its range is free", life->name, mapping_id);
+		log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
+			mapping_id);
 		regions_release(pipeline->regions, &life->mapping);
 		life_free(life);
 	}
@@ -481,7 +496,7 @@ static void on_peers_dropped(void *data)
 /* The one thing that can hold a device back is its peers: they go, then it is tried once more. */
 static void life_drop_peers(struct life *life)
 {
-	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life->name,
+	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_DROPPING;
 	life->dropped = true;
@@ -499,7 +514,7 @@ static void life_drop_peers(struct life *life)
 /* What could not be removed stays until the daemon ends. */
 static void life_is_stuck(struct life *life)
 {
-	log_error("%s: %s: %s; its range stays taken until mrshared ends", life->name,
+	log_error("%s: %s: %s; its range stays taken until mrshared ends", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_STUCK;
 	if (!life->err.code)
@@ -537,7 +552,7 @@ static void life_is_held(struct life *life)
 		"no peer reaches %s any more, but %s has it still: its range stays taken until that lets go",
 		mapping_format(&life->mapping).text, holder);
 	if (!life->requester)
-		log_warning("%s: %s", life->name, life->err.text);
+		log_warning("%s: %s", life_tag(life), life->err.text);
 	life->state = LIFE_HELD;
 	life_answer(life);
 }
@@ -579,7 +594,8 @@ static void clear_done(struct job *job)
 	}
 	regions_release(pipeline->regions, mapping);
 	if (life->err.code == 0)
-		log_info("%s: unmapped %s, mapping %" PRIu64, life->name, mapping_format(mapping).text, mapping->id);
+		log_info(
+			"%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(mapping).text, mapping->id);
 	life_answer(life);
 	life_free(life);
 }
@@ -601,6 +617,7 @@ static int on_map(void *data, struct provider *provider, const struct mrshare_mm
 	if (r < 0)
 		return r;
 	life->requester = provider;
+	life->pid = provider_pid(provider);
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }

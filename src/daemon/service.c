@@ -13,13 +13,19 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
+#include <syslog.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "config.h"
 
 #ifdef HAVE_SYSTEMD
+#define SD_JOURNAL_SUPPRESS_LOCATION /* it would always be here */
 #include <systemd/sd-daemon.h>
+#include <systemd/sd-journal.h>
 
 enum { EXTEND_S = 30 }; /* said every second: a loop that stands still is found in time */
 
@@ -31,6 +37,49 @@ static struct {
 	struct event_source *watchdog;
 	uint64_t watchdog_ms;
 } self;
+
+/*
+ * The log.
+ */
+
+/* Where standard error is the journal's, $JOURNAL_STREAM says which file that is; see systemd.exec(5). */
+static bool is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	uint64_t dev, ino;
+	struct stat st;
+	return stream && sscanf(stream, "%" SCNu64 ":%" SCNu64, &dev, &ino) == 2 && fstat(STDERR_FILENO, &st) == 0 &&
+	       st.st_dev == dev && st.st_ino == ino && access("/run/systemd/journal/socket", W_OK) == 0;
+}
+
+static int priority_of(enum log_level level)
+{
+	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+	return priorities[level];
+}
+
+/* On the log's own thread: it waits for a journal that is busy. */
+static void send_to_journal(const struct log_record *record)
+{
+	char priority[16], message[8 + LOG_TEXT_MAX], fields[LOG_FIELDS_MAX][32 + sizeof(record->fields[0].value)];
+	struct iovec iov[2 + LOG_FIELDS_MAX];
+	int count = 0, n = snprintf(priority, sizeof(priority), "PRIORITY=%d", priority_of(record->level));
+	iov[count++] = (struct iovec){ priority, (size_t)n };
+	n = snprintf(message, sizeof(message), "MESSAGE=%s", record->text);
+	iov[count++] = (struct iovec){ message, (size_t)n };
+	for (size_t i = 0; i < record->field_count; i++) {
+		const struct log_field *field = &record->fields[i];
+		n = snprintf(fields[i], sizeof(fields[i]), "%s=%s", field->name, field->value);
+		iov[count++] = (struct iovec){ fields[i], (size_t)n };
+	}
+	if (sd_journal_sendv(iov, count) < 0)
+		dprintf(STDERR_FILENO, SD_INFO "%s: %s\n", log_level_name(record->level), record->text);
+}
+
+int service_log(void)
+{
+	return is_journal() ? log_set_send(send_to_journal) : 0;
+}
 
 /*
  * Sockets.
@@ -193,6 +242,11 @@ void service_failed(const struct err *err)
 }
 
 #else
+
+int service_log(void)
+{
+	return 0;
+}
 
 int service_take_sockets(struct options *options, struct err *err)
 {

@@ -11,6 +11,9 @@
 
 /* Without a service manager, or built without libsystemd, all of these do nothing. */
 
+/* Where standard error is systemd's journal, the log goes there with its fields. -ENOMEM, -EAGAIN. */
+int service_log(void);
+
 /* Adds the listening sockets that were passed (LISTEN_FDS) to the options, by their names (LISTEN_FDNAMES): "vhost" is
  * for front-ends, who are offered all regions, "provider" for providers. `err` says which socket is wrong, or given
  * twice, and what to do. */

@@ -54,6 +54,14 @@ const char *frontend_name(const struct frontend *frontend)
 	return frontend->name;
 }
 
+const char *frontend_tag(const struct frontend *frontend)
+{
+	log_field("MRSHARE_FRONTEND_PID", "%d", frontend->cred.pid);
+	log_field("MRSHARE_FRONTEND_UID", "%u", frontend->cred.uid);
+	log_field("MRSHARE_FRONTEND", "%llu", (unsigned long long)frontend->id);
+	return frontend->name;
+}
+
 static bool is_offered(const struct frontend *frontend, const struct frontend_mapping *mapping)
 {
 	return frontend->socket->sizes[mapping->mmap.shmid] != 0;
@@ -77,10 +85,11 @@ static int admit(
 	if (r < 0)
 		return r;
 	frontends_link(frontends, frontend);
-	log_info("%s: connected%s%s", frontend->name, socket->path ? " to " : "", socket->path ? socket->path : "");
+	log_info("%s: connected%s%s", frontend_tag(frontend), socket->path ? " to " : "",
+		socket->path ? socket->path : "");
 	for (const struct frontend_mapping *mapping = frontends->mappings; mapping; mapping = mapping->next) {
 		if (offer(frontend, mapping) < 0)
-			log_error("%s: out of memory: mapping %llu is not announced to it", frontend->name,
+			log_error("%s: out of memory: mapping %llu is not announced to it", frontend_tag(frontend),
 				(unsigned long long)mapping->id);
 	}
 	return 0;

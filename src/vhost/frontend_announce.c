@@ -126,7 +126,7 @@ static void log_holes(const struct frontend *frontend)
 		if (bytes < size)
 			log_warning("%s: of the %s of region %u %s are mapped: the rest reads as zeros, and what its "
 				    "guest writes there is lost",
-				frontend->name, size_format(size).text, shmid, size_format(bytes).text);
+				frontend_tag(frontend), size_format(size).text, shmid, size_format(bytes).text);
 	}
 }
 
@@ -136,9 +136,10 @@ void announce_start(struct frontend *frontend)
 		return;
 	sets_start(&frontend->sets);
 	frontend->said_surplus = 0;
-	log_info("%s: started", frontend->name);
+	log_info("%s: started", frontend_tag(frontend));
 	if (!frontend->back_io && device_has_shmem(frontend))
-		log_warning("%s: it has no back-end request channel: nothing is announced to it", frontend->name);
+		log_warning(
+			"%s: it has no back-end request channel: nothing is announced to it", frontend_tag(frontend));
 	log_holes(frontend);
 }
 
@@ -150,7 +151,7 @@ void announce_stop(struct frontend *frontend, const char *why)
 	sets_stop(sets);
 	if (sets->asked && channel_unsend(&frontend->back))
 		sets_unask(sets);
-	log_info("%s: stopped (%s)", frontend->name, why);
+	log_info("%s: stopped (%s)", frontend_tag(frontend), why);
 }
 
 static void say_surplus(struct frontend *frontend)
@@ -159,7 +160,7 @@ static void say_surplus(struct frontend *frontend)
 	if (surplus > frontend->said_surplus)
 		log_warning("%s: %u mapping%s not announced to it: its memory table has %d entries, %u of which are "
 			    "its own; peers have them all the same",
-			frontend->name, surplus, surplus == 1 ? " is" : "s are", SETS_TABLE_MAX,
+			frontend_tag(frontend), surplus, surplus == 1 ? " is" : "s are", SETS_TABLE_MAX,
 			frontend->sets.foreign);
 	frontend->said_surplus = surplus;
 }

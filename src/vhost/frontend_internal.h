@@ -3,6 +3,8 @@
 #ifndef VHOST_FRONTEND_INTERNAL_H
 #define VHOST_FRONTEND_INTERNAL_H
 
+#include <sys/socket.h>
+
 #include "vhost/channel.h"
 #include "vhost/frontend.h"
 #include "vhost/frontend_sets.h"
@@ -67,6 +69,7 @@ struct frontend {
 	struct frontend *next, **link;
 	const struct frontend_socket *socket;
 	uint64_t id;
+	struct ucred cred;
 	char name[64];
 	bool is_sole; /* it came by a connected --fd */
 
@@ -108,6 +111,9 @@ struct frontend_mapping {
 };
 
 /* frontend.c */
+
+/* The name of a front-end in a line of the log, which gets its fields. */
+const char *frontend_tag(const struct frontend *frontend);
 void frontend_free(struct frontend *frontend);
 /* Releases the withdrawn mappings that no front-end holds any more. */
 void frontends_settle(struct frontends *frontends);

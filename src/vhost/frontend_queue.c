@@ -100,8 +100,8 @@ static void on_kick(struct frontend *frontend, struct frontend_queue *queue)
 	uint64_t count;
 	struct iovec iov = { &count, sizeof(count) };
 	if (preadv2(queue->kick, &iov, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN && errno != EINTR) {
-		log_warning("%s: cannot read the kicks of queue %u: %s", frontend->name, index_of(frontend, queue),
-			strerror(errno));
+		log_warning("%s: cannot read the kicks of queue %u: %s", frontend_tag(frontend),
+			index_of(frontend, queue), strerror(errno));
 		event_io_set(queue->kick_io, 0);
 		return;
 	}
@@ -131,8 +131,8 @@ void frontend_broken(struct frontend *frontend, unsigned int index, const struct
 		frontend->end_cause = err->code;
 		frontend->end_err = *err;
 	} else if (!queue->broken) {
-		log_warning("%s: queue %u is broken, and stands still until it is started again: %s", frontend->name,
-			index, err->text);
+		log_warning("%s: queue %u is broken, and stands still until it is started again: %s",
+			frontend_tag(frontend), index, err->text);
 	}
 	queue->broken = queue->err_due = true;
 	frontends_wake(frontend->frontends);

@@ -176,17 +176,17 @@ static void log_end(const struct frontend *frontend, int cause, const struct err
 {
 	const struct channel *channel = &frontend->channel;
 	if (err)
-		log_warning("%s: dropped: %s", frontend->name, err->text);
+		log_warning("%s: dropped: %s", frontend_tag(frontend), err->text);
 	else if (cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE)
-		log_info("%s: gone%s", frontend->name, channel->have ? " in the middle of a message" : "");
+		log_info("%s: gone%s", frontend_tag(frontend), channel->have ? " in the middle of a message" : "");
 	else if (cause == -EBADMSG)
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)", frontend->name,
-			channel->header.flags, channel->header.size);
+		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)",
+			frontend_tag(frontend), channel->header.flags, channel->header.size);
 	else if (cause == -EMFILE)
-		log_warning(
-			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", frontend->name);
+		log_warning("%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)",
+			frontend_tag(frontend));
 	else
-		log_warning("%s: dropped: %s", frontend->name, strerror(-cause));
+		log_warning("%s: dropped: %s", frontend_tag(frontend), strerror(-cause));
 }
 
 void session_end(struct frontend *frontend, int cause, const struct err *err)
@@ -214,11 +214,11 @@ void session_end(struct frontend *frontend, int cause, const struct err *err)
 
 static void name_it(struct frontend *frontend, int fd)
 {
-	struct ucred cred = { .pid = 0, .uid = (uid_t)-1 };
-	socklen_t cred_size = sizeof(cred);
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size);
+	socklen_t size = sizeof(frontend->cred);
+	frontend->cred.uid = (uid_t)-1;
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &frontend->cred, &size);
 	snprintf(frontend->name, sizeof(frontend->name), "front-end %llu (pid %d, uid %u)",
-		(unsigned long long)frontend->id, cred.pid, cred.uid);
+		(unsigned long long)frontend->id, frontend->cred.pid, frontend->cred.uid);
 }
 
 int session_new(struct frontends *frontends, const struct frontend_socket *socket, int fd, bool is_sole,
