@@ -28,7 +28,7 @@ class Sockets(FrontEndCase):
                               ("0:64M 1:60M", "128 MiB"), ("1:64M", "region 0"), ("0:96M", "128 MiB")):
             shmem = [word for region in regions.split() for word in ("--shmem", region)]
             self.refused(*shmem, *path, word=word)
-        self.refused("--shmem", "0:64M", "--shmem", "1:3M", "--socket-path", f"{self.front_path},shmid=1", word="region 0")
+        self.refused("--shmem", "0:64M", "--shmem", "1:64M", "--socket-path", f"{self.front_path},shmid=1", word="add shmid=0")
         self.refused("--shmem", "0:64M", "--socket-path", f"{self.front_path},shmid=0,shmid=9", word="region 9")
         served = self.start("--socket-path", f"{self.front_path},shmid=0", regions=("0:2M", "1:1M", "2:3M"))
         served.end()
