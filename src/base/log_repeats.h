@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 enum {
-	LOG_REPEATS_WRITTEN = 5, /* of lines that are alike, in: */
+	LOG_REPEATS_WRITTEN = 10, /* of lines that are alike, in: */
 	LOG_REPEATS_MS = 5000,
 };
 

@@ -541,6 +541,9 @@ static int check_socket(const struct options *options, const struct options_sock
 		if (socket->shmids[shmid] && !sizes[shmid])
 			return err_set(err, -EINVAL, "region %u is not given by --shmem", shmid);
 	}
+	if (socket->chosen && !sizes[0])
+		return err_set(err, -EINVAL,
+			"a pmem device is region 0, which this socket does not offer: add shmid=0 to its regions");
 	return pmem_check_regions(sizes, err);
 }
 

@@ -3,9 +3,9 @@
 /*
  * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
  * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
- * DEREGISTERING, CLEARING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a front-end
- * (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away, is undone
- * by the same steps that remove a live mapping, entered where it stands.
+ * DEREGISTERING, CLEARING, LETTING_GO), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a
+ * front-end (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away,
+ * is undone by the same steps that remove a live mapping, entered where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -49,7 +49,9 @@ enum life_state {
 	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
 	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
 	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go) */
-	LIFE_HELD,          /* its range is all that is left of it, until that front-end lets go */
+	LIFE_HELD,          /* its range is left of it, and its file on a disk, until that front-end lets go ->
+			       LETTING_GO */
+	LIFE_LETTING_GO,    /* its file is closed, then it is gone */
 };
 
 struct life {
@@ -64,7 +66,8 @@ struct life {
 	struct err undo_err;        /* why the last step of removing it failed */
 
 	int fd;
-	bool placed; /* mapped over the reservation */
+	bool placed;   /* mapped over the reservation */
+	bool keeps_fd; /* CLEARING leaves it open: what a guest still writes is synced */
 	bool unsealed, on_disk;
 	dev_t dev; /* of its file, once it is placed */
 	ino_t ino;
@@ -463,20 +466,35 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 	withdraw_check(life);
 }
 
+static void let_go_run(struct job *job)
+{
+	fd_close(&of_job(job)->fd);
+}
+
+static void let_go_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
+		life->mapping.id);
+	regions_release(life->pipeline->regions, &life->mapping);
+	life_free(life);
+}
+
+static void life_let_go(struct life *life)
+{
+	submit(life, life->pipeline->workers, LIFE_LETTING_GO, let_go_run, let_go_done, false);
+}
+
 /* The last front-end that had it let go. */
 static void on_released(void *data, uint64_t mapping_id)
 {
 	struct pipeline *pipeline = data;
 	struct life *life = find_life(pipeline, mapping_id);
 	life->with_frontends = false;
-	if (life->state == LIFE_WITHDRAWING) {
+	if (life->state == LIFE_WITHDRAWING)
 		withdraw_check(life);
-	} else if (life->state == LIFE_HELD) {
-		log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
-			mapping_id);
-		regions_release(pipeline->regions, &life->mapping);
-		life_free(life);
-	}
+	else if (life->state == LIFE_HELD)
+		life_let_go(life);
 }
 
 static void deregister_run(struct job *job)
@@ -568,7 +586,8 @@ static void clear_run(struct job *job)
 		}
 		life->placed = false;
 	}
-	fd_close(&life->fd);
+	if (!life->keeps_fd)
+		fd_close(&life->fd);
 }
 
 static void clear_done(struct job *job)
@@ -592,6 +611,10 @@ static void clear_done(struct job *job)
 		life_is_held(life);
 		return;
 	}
+	if (life->keeps_fd) {
+		life_clear(life);
+		return;
+	}
 	regions_release(pipeline->regions, mapping);
 	if (life->err.code == 0)
 		log_info(
@@ -602,6 +625,7 @@ static void clear_done(struct job *job)
 
 static void life_clear(struct life *life)
 {
+	life->keeps_fd = life->with_frontends && life->on_disk;
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
 }
 
@@ -672,6 +696,25 @@ static bool on_is_own_file(void *data, dev_t dev, ino_t ino)
 	return false;
 }
 
+/* Whether a guest may have written to its file since it was synced, and our fd of it is open. */
+static bool is_dirty(const struct life *life)
+{
+	switch (life->state) {
+	case LIFE_LIVE:
+	case LIFE_WITHDRAWING:
+		return true;
+	case LIFE_DEREGISTERING:
+	case LIFE_DROPPING:
+	case LIFE_STUCK:
+		return life->with_frontends;
+	case LIFE_CLEARING:
+	case LIFE_HELD:
+		return life->keeps_fd;
+	default:
+		return false;
+	}
+}
+
 /* A guest flushes region 0. What is being taken from it may still hold what it wrote. */
 static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct err *err)
 {
@@ -680,8 +723,8 @@ static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct 
 	/* The list's order is that of falling ids. */
 	for (const struct life *life = pipeline->lives; r > 0 && life; life = life->next) {
 		const struct mapping *mapping = &life->mapping;
-		bool is_placed = life->state == LIFE_LIVE || life->state == LIFE_WITHDRAWING;
-		if (!is_placed || mapping->shmid != 0 || !mapping->writable || !life->on_disk || mapping->id >= below)
+		if (!is_dirty(life) || mapping->shmid != 0 || !mapping->writable || !life->on_disk ||
+			mapping->id >= below)
 			continue;
 		char name[200];
 		snprintf(name, sizeof(name), "%s, %s", life->name, mapping_format(mapping).text);

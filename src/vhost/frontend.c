@@ -45,6 +45,7 @@ void frontend_free(struct frontend *frontend)
 	if (frontend->next)
 		frontend->next->link = frontend->link;
 	frontend->frontends->count--;
+	event_source_free(&frontend->check);
 	queues_free(frontend);
 	free(frontend);
 }
@@ -292,6 +293,13 @@ int frontends_open(struct frontends *frontends, const struct frontend_socket *so
 		return err_set(err, -errno, "--fd %d: %s", socket->fd, strerror(errno));
 	if (listens)
 		return open_listening(frontends, socket, err);
+	if (frontends->has_sole)
+		return err_set(err, -EINVAL,
+			"--fd %d: another --fd is a connection as well, and the daemon ends with its front-end: give "
+			"one "
+			"connection, or sockets that listen",
+			socket->fd);
+	frontends->has_sole = true;
 	return admit(frontends, socket, socket->fd, true, err);
 }
 

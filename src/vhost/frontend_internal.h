@@ -24,6 +24,7 @@ struct frontends {
 	struct frontend_door *doors; /* sockets that listen */
 	struct frontend *list;
 	unsigned int count;
+	bool has_sole; /* a connected --fd was given */
 	uint64_t last_id;
 	struct frontend_mapping *mappings; /* live, and withdrawn but held somewhere */
 	struct event_source *wake;         /* pumps every session: what was asked from outside is done on the loop */
@@ -76,6 +77,7 @@ struct frontend {
 	struct channel channel;
 	struct event_source *io; /* NULL: the connection has ended */
 	bool has_message;        /* in the channel, not handled yet */
+	struct event_source *check;
 
 	uint64_t features, protocol_features; /* acknowledged */
 	bool protocol_set;
@@ -91,9 +93,11 @@ struct frontend {
 
 	struct channel back; /* to the front-end */
 	struct event_source *back_io;
+	bool back_due; /* there may be something to read */
 	struct sets sets;
 	uint64_t asked_ms; /* when the request without an answer was sent */
 	unsigned int said_surplus;
+	bool holes_due; /* to be said */
 
 	int closing[FRONTEND_CLOSING_MAX];
 	unsigned int closing_count;
@@ -176,8 +180,11 @@ void queues_set_memory(struct frontend *frontend, struct memory *memory);
 request_fn request_set_backend_req_fd;
 void announce_start(struct frontend *frontend);
 void announce_stop(struct frontend *frontend, const char *why);
-/* Sends what is to be sent. */
-void announce_pump(struct frontend *frontend);
+/* Takes an answer that has arrived. */
+void announce_take_answers(struct frontend *frontend);
+/* Sends what is to be sent, and the next request if it `may_ask`: QEMU 11.1 does not survive one that meets a stop, so
+ * none goes out while a request of its own is not handled. */
+void announce_pump(struct frontend *frontend, bool may_ask);
 /* The front-end has ended: it holds nothing. */
 void announce_end(struct frontend *frontend);
 /* True: it is not held by this front-end. */

@@ -58,6 +58,8 @@ static int queue_start(struct frontend *frontend, struct frontend_queue *queue, 
 		return r;
 	}
 	queue->broken = false;
+	/* A call from before the stop may have been lost with the fd of that time. */
+	queue->call_due = true;
 	event_io_set(queue->kick_io, EVENT_READ);
 	ops->queue_start(frontend->device, index_of(frontend, queue), queue->vq);
 	return 0;
@@ -270,6 +272,10 @@ static int set_notifier(struct frontend *frontend, bool is_call, struct err *err
 	session_close_later(frontend, slot);
 	*slot = fd;
 	frontend->channel.fds[0] = -1;
+	/* A call that is on its way goes to the fd before, where nobody may look any more: one too many does no harm.
+	 */
+	if (is_call)
+		queue->call_due = true;
 	return REQUEST_DONE;
 }
 

@@ -51,7 +51,7 @@ def set_limits(limits):
 
 
 class Daemon:
-    def __init__(self, binary, options, path, log_path, limits=(), leaks=True):
+    def __init__(self, binary, options, path, log_path, limits=(), leaks=True, fds=()):
         self.path = path
         self.log_path = log_path
         self.base = None
@@ -60,7 +60,7 @@ class Daemon:
         environment = ENVIRONMENT if leaks else dict(ENVIRONMENT, ASAN_OPTIONS="detect_leaks=0")
         argv = [binary, "--no-rdma", "--provider-socket", path, *options]
         with open(log_path, "wb") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=fds,
                                             preexec_fn=(lambda: set_limits(limits)) if limits else None)
         self.pid = self.process.pid
 
