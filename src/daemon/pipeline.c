@@ -62,8 +62,10 @@ struct life {
 	char name[96];              /* whose it is, for logs */
 	pid_t pid;                  /* of the provider; 0: static */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
-	struct err err;             /* why it failed; code 0: it did not */
-	struct err undo_err;        /* why the last step of removing it failed */
+	pipeline_static_fn *ended;  /* the same of a static mapping */
+	void *ended_data;
+	struct err err;      /* why it failed; code 0: it did not */
+	struct err undo_err; /* why the last step of removing it failed */
 
 	int fd;
 	bool placed;   /* mapped over the reservation */
@@ -96,10 +98,6 @@ struct pipeline {
 	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
-
-	size_t static_pending;
-	pipeline_started_fn *started;
-	void *started_data;
 
 	unsigned int stopping; /* what has not stopped yet */
 	void (*stopped)(void *data);
@@ -204,40 +202,17 @@ fail:
 	return r;
 }
 
-/* A guest is not to find holes where static mappings are about to be. */
-static int open_frontends(struct pipeline *pipeline, struct err *err)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
-		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
-	return r;
-}
-
-/* A static mapping stands, or failed: the daemon has started when all stand. */
-static void static_ended(struct pipeline *pipeline, const struct life *life)
-{
-	pipeline->static_pending--;
-	if (!pipeline->started || (life->err.code == 0 && pipeline->static_pending))
-		return;
-	pipeline_started_fn *started = pipeline->started;
-	pipeline->started = NULL;
-	struct err err = life->err;
-	if (err.code)
-		err_prefix(&err, "%s", life->name);
-	else
-		open_frontends(pipeline, &err);
-	started(pipeline->started_data, err.code, &err);
-}
-
-/* Answers the running request, or counts the static mapping, once. */
+/* Answers the running request, once. */
 static void life_answer(struct life *life)
 {
 	struct provider *requester = life->requester;
+	pipeline_static_fn *ended = life->ended;
 	life->requester = NULL;
+	life->ended = NULL;
 	if (requester)
 		provider_answer(requester, life->err.code, &life->err);
-	else if (life->mapping.owner == 0)
-		static_ended(life->pipeline, life);
+	else if (ended)
+		ended(life->ended_data, life->mapping.id, life->err.code, &life->err);
 }
 
 static void life_free(struct life *life)
@@ -833,41 +808,52 @@ int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size,
 	return regions_add(pipeline->regions, shmid, size, err);
 }
 
-int pipeline_map_static(
-	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err)
+int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
+	pipeline_static_fn *ended, void *data, struct err *err)
 {
 	struct life *life;
 	int r = life_new(pipeline, mmap, fd, 0, name, &life, err);
 	if (r < 0)
 		return r;
-	pipeline->static_pending++;
+	life->ended = ended;
+	life->ended_data = data;
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }
 
-int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
-	void *data, struct err *err)
+void pipeline_unmap_static(struct pipeline *pipeline, uint64_t mapping_id, pipeline_static_fn *ended, void *data)
 {
-	if (providers) {
-		int r = providers_new(pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline,
-			&pipeline->providers, err);
-		if (r < 0)
-			return r;
-	}
-	if (pipeline->static_pending) {
-		pipeline->started = started;
-		pipeline->started_data = data;
-		return 0;
-	}
-	int r = open_frontends(pipeline, err);
-	if (r == 0) {
-		started(data, 0, NULL);
-		return 0;
-	}
-	frontends_close(pipeline->frontends);
-	if (pipeline->providers)
-		providers_stop(pipeline->providers);
+	struct life *life = find_life(pipeline, mapping_id);
+	life->ended = ended;
+	life->ended_data = data;
+	life_withdraw(life);
+}
+
+int pipeline_open_providers(struct pipeline *pipeline, const struct providers_config *providers, struct err *err)
+{
+	return providers_new(
+		pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline, &pipeline->providers, err);
+}
+
+int pipeline_open_frontends(struct pipeline *pipeline, struct err *err)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
+		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
 	return r;
+}
+
+void pipeline_limits_changed(struct pipeline *pipeline)
+{
+	regions_set_limits(pipeline->regions, &pipeline->config->limits);
+	if (pipeline->config->publish)
+		pipeline->publish_config.max_peers = pipeline->config->publish->max_peers;
+	worker_pool_raise_max(pipeline->workers, max_workers(pipeline->config));
+}
+
+void pipeline_submit(struct pipeline *pipeline, struct job *job)
+{
+	worker_pool_submit(pipeline->workers, job);
 }
 
 struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)

@@ -180,6 +180,7 @@ static void tell_status(void)
 {
 	char text[sizeof(self.said)];
 	self.status(text, sizeof(text));
+	text_sanitize(text); /* systemd takes no character that was cut */
 	if (strcmp(text, self.said) == 0)
 		return;
 	memcpy(self.said, text, sizeof(text));

@@ -173,6 +173,59 @@ class Service(Case):
         self.want(None, self.manager.find("WATCHDOG=1"), "a notice of the watchdog")
         self.end(process)
 
+    def test_starting_is_extended(self):
+        """While a static mapping takes its time, the manager hears so again and again, and READY comes after it."""
+        with self.fuse() as server:
+            server.pause()
+            process = self.launch("--provider-socket", self.path, "--any-filesystem", "--map",
+                                  f"shmid=0,path={server.mount_point}/file,len={PAGE},ro")
+            first, _ = self.manager.wait("EXTEND_TIMEOUT_USEC=30000000")
+            second, _ = self.manager.wait("EXTEND_TIMEOUT_USEC=30000000", first + 1)
+            self.manager.wait("EXTEND_TIMEOUT_USEC=30000000", second + 1)
+            self.want(None, self.manager.find("READY=1"), "READY while a mapping does not stand")
+            self.want(True, bool(self.manager.find("STATUS=starting; .*")), "whether STATUS says that it starts")
+            server.go_on()
+            ready, _ = self.manager.wait("READY=1")
+            time.sleep(1.2)
+            self.manager.read()
+            self.want(None, self.manager.find("EXTEND_TIMEOUT_USEC=.*", ready), "an extension after READY")
+            self.end(process)
+
+    def test_reload(self):
+        """RELOADING with the clock, then READY; what went wrong is in STATUS until a reload goes well."""
+        map_file = os.path.join(self.logs, "maps")
+
+        def reload(text):
+            with open(map_file, "w") as file:
+                file.write(text)
+            heard = len(self.manager.heard)
+            before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            process.send_signal(signal.SIGHUP)
+            reloading, _ = self.manager.wait("RELOADING=1", heard)
+            _, clock = self.manager.wait(r"MONOTONIC_USEC=\d+", heard)
+            ready, _ = self.manager.wait("READY=1", reloading)
+            after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            self.want(True, before <= int(clock.partition("=")[2]) <= after, f"whether {clock} is from {before} to {after}")
+            return ready
+        with open(map_file, "w"):
+            pass
+        process = self.launch("--map-file", map_file)
+        self.manager.wait("READY=1")
+        reload(f"shmid=0,path={self.file_path('a')}\n")
+        ready = reload("bogus\n")
+        self.manager.wait(f"STATUS=.*mappings: 1.*the last reload failed: {map_file}:1: .*", ready)
+        ready = reload(f"shmid=0,path=/nonexistent\nshmid=0,path={self.file_path('b')},shm-offset=1M\n")
+        self.manager.wait(f"STATUS=.*mappings: 1.*the last reload failed: 1 failed, such as: {map_file}:1: /nonexistent.*", ready)
+        ready = reload("")
+        self.manager.wait("STATUS=[^;]*mappings: 0[^;]*", ready)
+        self.end(process)
+
+    def file_path(self, name, size=M):
+        path = os.path.join(self.logs, name)
+        with open(path, "wb") as file:
+            file.truncate(size)
+        return path
+
     def test_failed_start_says_why(self):
         process = self.launch("--provider-socket", self.path, "--map", "shmid=0,path=/nonexistent/file,ro")
         self.want(1, process.wait(10), "exit code")

@@ -42,7 +42,7 @@ static struct {
 	void *data;
 } workers;
 static struct pipeline *pipeline;
-static int started_result = NO_ANSWER;
+static int static_result = NO_ANSWER;
 static struct sockaddr_storage listen_on[FAKE_DEVICES];
 static struct publish_config publish_config = {
 	.listen = listen_on,
@@ -63,9 +63,10 @@ static struct providers_config providers_config = {
 	.path = socket_path, .mode = 0600, .group = (gid_t)-1, .max_providers = 4
 };
 
-static void on_started(void *data, int result, const struct err *err)
+static void on_static(void *data, uint64_t mapping_id, int result, const struct err *err)
 {
-	started_result = result;
+	if (result < 0 || static_result == NO_ANSWER)
+		static_result = result;
 }
 
 static void listen_address(unsigned int index, const char *address)
@@ -134,8 +135,8 @@ static void set_up(void)
 static void serve(void)
 {
 	struct err err;
-	if (pipeline_start(pipeline, &providers_config, on_started, NULL, &err) < 0)
-		ck_abort_msg("pipeline_start: %s", err.text);
+	if (pipeline_open_providers(pipeline, &providers_config, &err) < 0)
+		ck_abort_msg("pipeline_open_providers: %s", err.text);
 	fake_loop_run(loop, 10);
 }
 
@@ -212,9 +213,9 @@ static bool is_fd_count(int count)
 	return open_fds() == count;
 }
 
-static bool is_started(int result)
+static bool is_static_ended(int result)
 {
-	return started_result == result;
+	return static_result == result;
 }
 
 static bool stopped;
@@ -937,14 +938,14 @@ START_TEST(a_queue_pair_that_stays_holds_the_second_try_back)
 }
 END_TEST
 
-START_TEST(static_mappings_stand_before_the_daemon_is_ready)
+START_TEST(static_mappings_are_nobody_elses)
 {
 	struct err err;
 	struct mrshare_mmap mmap = { .shm_offset = MIB, .len = MIB, .flags = MRSHARE_MMAP_WRITABLE };
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", &err), 0);
-	ck_assert_int_eq(started_result, NO_ANSWER);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", on_static, NULL, &err), 0);
+	ck_assert_int_eq(static_result, NO_ANSWER);
 	serve();
-	wait_until(is_started, 0);
+	wait_until(is_static_ended, 0);
 	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
 
 	int provider = provider_connect();
@@ -954,16 +955,16 @@ START_TEST(static_mappings_stand_before_the_daemon_is_ready)
 }
 END_TEST
 
-START_TEST(a_static_mapping_that_fails_is_told_once)
+START_TEST(a_static_mapping_that_fails_is_told)
 {
 	struct err err;
 	struct mrshare_mmap mmap = { .len = MIB, .flags = MRSHARE_MMAP_WRITABLE };
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", &err), 0);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", on_static, NULL, &err), 0);
 	mmap.shm_offset = MIB;
 	mmap.len = 2 * MIB;
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "SHORT", &err), 0);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "SHORT", on_static, NULL, &err), 0);
 	serve();
-	wait_until(is_started, -EFBIG);
+	wait_until(is_static_ended, -EFBIG);
 }
 END_TEST
 
@@ -992,8 +993,8 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_test(tcase, a_device_that_does_not_let_go_loses_its_peers_first);
 	tcase_add_test(tcase, a_device_that_never_lets_go_gives_no_false_answer);
 	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_second_try_back);
-	tcase_add_test(tcase, static_mappings_stand_before_the_daemon_is_ready);
-	tcase_add_test(tcase, a_static_mapping_that_fails_is_told_once);
+	tcase_add_test(tcase, static_mappings_are_nobody_elses);
+	tcase_add_test(tcase, a_static_mapping_that_fails_is_told);
 	suite_add_tcase(suite, tcase);
 
 	TCase *small = tcase_create("life with a small catalog");
