@@ -61,8 +61,9 @@ static void destroy_qp_done(struct job *job)
 	}
 	peer->reachable = false;
 	peer->device->queue_pairs--;
-	publish_settle_soon(peer->publish);
 	group_leave(peer);
+	peer->device = NULL; /* which may end before the id does */
+	publish_settle_soon(peer->publish);
 	destroy_id(peer);
 }
 
