@@ -196,6 +196,17 @@ int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_
 	return code(ibv_query_device(context, ret_attr));
 }
 
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps)
+{
+	struct ibv_device_attr_ex attr = { 0 };
+	int r = code(ibv_query_device_ex(context, NULL, &attr));
+	if (r < 0)
+		return r;
+	bool has = attr.odp_caps.general_caps & IBV_ODP_SUPPORT;
+	*ret_rc_caps = has ? attr.odp_caps.per_transport_caps.rc_odp_caps : 0;
+	return 0;
+}
+
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *ret_attr)
 {
 	return code(ibv_query_port(context, port, ret_attr));

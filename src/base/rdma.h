@@ -63,6 +63,8 @@ void cm_device_release(struct ibv_context **context);
 
 const char *verbs_device_name(struct ibv_context *context);
 int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr);
+/* enum ibv_odp_transport_cap_bits of RC queue pairs; 0: no on-demand paging. */
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *ret_attr);
 int verbs_alloc_pd(struct ibv_context *context, struct ibv_pd **ret_pd);
 int verbs_dealloc_pd(struct ibv_pd **pd);

@@ -140,6 +140,7 @@ static int configure(struct err *err)
 		.max_peers = (unsigned int)options->max_peers,
 		.max_extents = (uint32_t)options->max_extents,
 		.max_mr_size = options->max_mr_size,
+		.on_demand = options->odp,
 	};
 	self.providers = (struct providers_config){
 		.path = options->provider_socket,
@@ -155,7 +156,7 @@ static int configure(struct err *err)
 			.max_bytes_each = options->max_bytes_each,
 		},
 		.rules = {
-			.pinned = !options->no_rdma,
+			.pinned = !options->no_rdma && !options->odp,
 			.any_filesystem = options->any_filesystem,
 			.refuse_unsealed = options->refuse_unsealed,
 			.pins_read_only = admission_kernel_pins_read_only(),

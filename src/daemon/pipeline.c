@@ -144,10 +144,15 @@ static void hold_device(struct life *life, struct device *device)
 	life->devices[life->device_count++] = device;
 }
 
+static uint64_t pinned_len(const struct life *life)
+{
+	return life->pipeline->publish_config.on_demand ? 0 : life->mapping.len;
+}
+
 static void unpin(struct life *life, size_t i)
 {
 	if (life->pinned[i])
-		memlock_give_back(&life->pipeline->memlock, life->mapping.len, 1);
+		memlock_give_back(&life->pipeline->memlock, pinned_len(life), 1);
 	life->pinned[i] = false;
 }
 
@@ -417,7 +422,7 @@ static void life_register(struct life *life)
 {
 	struct pipeline *pipeline = life->pipeline;
 	struct err err;
-	if (memlock_take(&pipeline->memlock, life->mapping.len, life->device_count, &err) < 0) {
+	if (memlock_take(&pipeline->memlock, pinned_len(life), life->device_count, &err) < 0) {
 		life_fail(life, &err);
 		return;
 	}
@@ -725,7 +730,7 @@ static bool life_join(struct life *life, struct device *device)
 	struct err err;
 	hold_device(life, device);
 	if (publish_reserve(pipeline->publish, &device, 1, len, &err) == 0) {
-		if (memlock_take(&pipeline->memlock, len, 1, &err) == 0) {
+		if (memlock_take(&pipeline->memlock, pinned_len(life), 1, &err) == 0) {
 			life->pinned[life->device_count - 1] = true;
 			life_change(life, device, pipeline->workers, join_run, join_done, len > BIG_BYTES);
 			return true;

@@ -78,7 +78,8 @@ int publish_device_open(struct publish *publish, struct ibv_context *context, bo
 		return err_set(err, -ENOMEM, "out of memory");
 	}
 	device->publish = publish;
-	int r = device_new(context, publish->config->max_mr_size, &device->device, err);
+	int r = device_new(
+		context, publish->config->max_mr_size, publish->config->on_demand, &device->device, err);
 	if (r < 0) {
 		if (listed)
 			cm_device_release(&context);

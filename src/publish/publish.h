@@ -33,6 +33,7 @@ struct publish_config {
 	unsigned int max_peers;
 	uint32_t max_extents;    /* a device's catalog */
 	uint64_t max_mr_size;    /* 0: none */
+	bool on_demand;          /* mappings are not pinned, nor counted by `memlock` */
 	struct memlock *memlock; /* catalogs and frames are taken from it; NULL: not counted */
 };
 

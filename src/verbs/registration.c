@@ -88,9 +88,10 @@ static int explain_register(const struct device *device, uint64_t len, bool writ
 
 static int access_flags(const struct device *device, bool writable)
 {
+	int access = IBV_ACCESS_REMOTE_READ | (device->on_demand ? IBV_ACCESS_ON_DEMAND : 0);
 	if (!writable)
-		return IBV_ACCESS_REMOTE_READ;
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+		return access;
+	access |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	return device->has_atomics ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
 }
 
@@ -183,7 +184,7 @@ static int add_device(struct registration *registration, struct device *device,
 int registration_add(struct registration *registration, struct device *device,
 	const struct registration_request *request, struct err *err)
 {
-	int r = populate(request, err);
+	int r = device->on_demand ? 0 : populate(request, err);
 	return r < 0 ? r : add_device(registration, device, request, err);
 }
 
@@ -194,7 +195,7 @@ int registration_new(struct device *const *devices, size_t device_count, const s
 	if (!registration)
 		return err_set(err, -ENOMEM, "out of memory");
 
-	int r = device_count ? populate(request, err) : 0;
+	int r = device_count && !devices[0]->on_demand ? populate(request, err) : 0;
 	for (size_t i = 0; r == 0 && i < device_count; i++) {
 		struct err why;
 		r = add_device(registration, devices[i], request, &why);

@@ -453,6 +453,15 @@ int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_
 	return 0;
 }
 
+uint32_t fake_odp_caps;
+
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps)
+{
+	INJECT();
+	*ret_rc_caps = fake_odp_caps;
+	return 0;
+}
+
 int verbs_alloc_pd(struct ibv_context *context, struct ibv_pd **ret_pd)
 {
 	INJECT();

@@ -9,6 +9,7 @@ enum { FAKE_DEVICES = 2 };
 
 /* fake0 at 10.0.0.1, fake1 at 10.0.0.2. A test may change what they say of themselves. */
 extern struct ibv_device_attr fake_attr[FAKE_DEVICES];
+extern uint32_t fake_odp_caps;
 struct ibv_context *fake_context(unsigned int device);
 
 /* Whether the device is not to be found; what is open on it goes on until it is told so by an event. */
