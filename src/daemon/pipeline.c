@@ -34,6 +34,7 @@ enum {
 	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 256 << 20,
+	CONNECTORS = 2, /* that make queue pairs */
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
 };
@@ -88,7 +89,7 @@ struct pipeline {
 	struct event_loop *loop;
 	const struct pipeline_config *config;
 	struct regions *regions;
-	struct worker_pool *workers, *deregisterer, *destroyer;
+	struct worker_pool *workers, *deregisterer, *connector, *destroyer;
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;
@@ -361,7 +362,11 @@ static void check_run(struct job *job)
 	life->dev = result.dev;
 	life->ino = result.ino;
 	int r = mapping_place(mapping, life->fd, result.prot);
-	if (r < 0)
+	if (r == -ENOMEM)
+		err_set(&life->err, r,
+			"mmap of %s: out of memory, of huge pages (vm.nr_hugepages) or of maps (vm.max_map_count)",
+			size_format(mapping->len).text);
+	else if (r < 0)
 		err_set(&life->err, r, "mmap of %s: %s", size_format(mapping->len).text, strerror(-r));
 	else
 		life->placed = true;
@@ -956,13 +961,15 @@ int pipeline_new(
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
+		r = pool_new(pipeline, "mrshared-conn", CONNECTORS, 1, &pipeline->connector, err);
+	if (r == 0)
 		r = pool_new(pipeline, "mrshared-destr", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
 	if (r < 0)
 		return r;
 	pipeline->publish_config = *config->publish;
 	pipeline->publish_config.memlock = &pipeline->memlock;
-	return publish_new(
-		loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
+	return publish_new(loop, &pipeline->publish_config, pipeline->connector, pipeline->destroyer, &publish_ops,
+		pipeline, &pipeline->publish, err);
 }
 
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)

@@ -10,7 +10,7 @@ static struct peer *peer_of_qp(struct publish *publish, const struct ibv_qp *qp)
 {
 	struct peer *peer;
 	LIST_FOREACH(peer, &publish->peers, link) {
-		if (peer->qp == qp)
+		if (!peer->connecting && peer->qp == qp)
 			return peer;
 	}
 	return NULL;

@@ -110,7 +110,7 @@ struct look {
 struct publish {
 	struct event_loop *loop;
 	const struct publish_config *config;
-	struct worker_pool *destroyer;
+	struct worker_pool *connector, *destroyer;
 	const struct publish_ops *ops;
 	void *data;
 

@@ -8,7 +8,8 @@
  * has a queue pair of its own making (connect.c) that gives no right before admission (admission.c), and is told of the
  * newest generation by a notice, one at a time, which it acknowledges (notice.c). A withdrawal waits until each peer
  * that reaches memory has acknowledged its generation; who is late has its queue pair put into error, upon which it
- * reaches nothing. What may block, the end of queue pairs and ids and the making of room for more peers
+ * reaches nothing. What may block, the making of queue pairs (connect.c), their end and that of ids, the making of room
+ * for more peers
  * (group.c), looking for devices (look.c), opening and closing them (device.c), goes to the destroyer pool, and a peer's
  * struct lives until that is done.
  *
@@ -115,8 +116,9 @@ static int publish_init(struct publish *publish, struct err *err)
 	return devices_open(publish, err);
 }
 
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *destroyer,
-	const struct publish_ops *ops, void *data, struct publish **ret_publish, struct err *err)
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
+	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
+	struct err *err)
 {
 	struct publish *publish = calloc(1, sizeof(*publish));
 	if (!publish)
@@ -124,6 +126,7 @@ int publish_new(struct event_loop *loop, const struct publish_config *config, st
 	verbs_init();
 	publish->loop = loop;
 	publish->config = config;
+	publish->connector = connector;
 	publish->destroyer = destroyer;
 	publish->ops = ops;
 	publish->data = data;

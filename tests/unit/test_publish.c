@@ -17,8 +17,8 @@
 enum { STOP_END_MS = 200, REVOKE_MS = 1000, KEEPALIVE_S = 5, MAX_PEERS = 200, MAPPINGS_MAX = 64, PEERS_MAX = 512 };
 
 static struct event_loop *loop;
-static struct worker_pool *pool;
-static struct event_source *pool_source;
+static struct worker_pool *pool, *connector;
+static struct event_source *pool_source, *connector_source;
 static struct publish *publish;
 static struct sockaddr_storage listen_addresses[2];
 static struct publish_allow allow[] = {
@@ -71,7 +71,7 @@ static const struct publish_ops ops = {
 
 static void on_pool(void *data, unsigned int events)
 {
-	worker_pool_collect(pool);
+	worker_pool_collect(data);
 }
 
 static void set_address(struct sockaddr_storage *storage, const char *text)
@@ -89,9 +89,12 @@ static int try_open(struct err *err)
 	config.memlock = &memlock;
 	loop = fake_loop_new();
 	ck_assert_int_eq(worker_pool_new("test", 2, 1, &pool), 0);
-	pool_source = event_io_new(loop, worker_pool_fd(pool), on_pool, NULL);
+	ck_assert_int_eq(worker_pool_new("test", 2, 1, &connector), 0);
+	pool_source = event_io_new(loop, worker_pool_fd(pool), on_pool, pool);
 	event_io_set(pool_source, EVENT_READ);
-	return publish_new(loop, &config, pool, &ops, NULL, &publish, err);
+	connector_source = event_io_new(loop, worker_pool_fd(connector), on_pool, connector);
+	event_io_set(connector_source, EVENT_READ);
+	return publish_new(loop, &config, connector, pool, &ops, NULL, &publish, err);
 }
 
 static void open_publish(void)
@@ -113,7 +116,9 @@ static void close_publish(void)
 	ck_assert_int_eq(fake_counts().comp_channels, 0);
 	ck_assert_int_eq(fake_context_holds(), 0);
 	event_source_free(&pool_source);
+	event_source_free(&connector_source);
 	worker_pool_free(&pool);
+	worker_pool_free(&connector);
 	fake_loop_free(&loop);
 }
 
@@ -128,6 +133,12 @@ static void hold_workers(bool hold)
 	event_io_set(pool_source, hold ? 0 : EVENT_READ);
 	if (!hold)
 		run(0);
+}
+
+static size_t device_count(void)
+{
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	return publish_devices(publish, devices);
 }
 
 /* What a peer's request says. */
@@ -390,6 +401,66 @@ START_TEST(a_peer_that_cannot_be_served_is_rejected)
 	}
 	struct fake_connection *peer = join(0, "10.0.0.9");
 	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* While its queue pair is being made: the peer goes, its time is over, the device goes, the daemon ends; or nothing of
+ * that, but it cannot be made. */
+START_TEST(anything_may_happen_while_a_queue_pair_is_made)
+{
+	open_publish();
+	struct fake_connection *other = join(1, "10.0.0.10");
+	event_io_set(connector_source, 0);
+	struct fake_connection *peer = knock(0, "10.0.0.9");
+	ck_assert(!peer->accepted && !peer->rejected);
+	ck_assert_int_eq(fake_counts().qps, 1);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 1);
+	bool fails = _i % 2;
+	switch (_i / 2) {
+	case 1:
+		fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+		break;
+	case 2:
+		fake_event(peer, RDMA_CM_EVENT_CONNECT_ERROR);
+		fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+		break;
+	case 3:
+		run(5100);
+		notice(other);
+		break;
+	case 4:
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+		break;
+	case 5:
+		publish_stop(publish, on_done, NULL);
+		break;
+	default:
+		break;
+	}
+	run(0);
+	ck_assert(!is_cut(peer) && !peer->disconnected);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, _i / 2 == 0);
+	if (fails)
+		fake_fail("verbs_create_qp", 0, 1, -ENOMEM);
+	event_io_set(connector_source, EVENT_READ);
+	run(0);
+	if (_i == 0) {
+		ck_assert(peer->accepted);
+		fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+		run(0);
+	}
+	ck_assert(is_cut(peer));
+	ck_assert(peer->rejected == (_i == 1));
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 0);
+	run(1100);
+	if (_i / 2 == 4)
+		ck_assert_uint_eq(device_count(), 2); /* it could be closed, and came back */
+	if (_i / 2 == 5)
+		ck_assert_uint_eq(done_count, 1);
+	else
+		fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
 }
@@ -862,12 +933,6 @@ START_TEST(a_start_that_fails_leaves_nothing)
 }
 END_TEST
 
-static size_t device_count(void)
-{
-	struct device *devices[PUBLISH_DEVICES_MAX];
-	return publish_devices(publish, devices);
-}
-
 /* As the daemon does when every mapping stands on each device. */
 static void serve(void)
 {
@@ -1213,6 +1278,7 @@ static void add_peer_tests(TCase *tcase)
 	tcase_add_test(tcase, half_open_peers_are_bounded);
 	tcase_add_test(tcase, peers_are_bounded);
 	tcase_add_test(tcase, a_peer_that_cannot_be_served_is_rejected);
+	tcase_add_loop_test(tcase, anything_may_happen_while_a_queue_pair_is_made, 0, 12);
 	tcase_add_test(tcase, any_event_comes_in_any_state);
 	tcase_add_loop_test(tcase, who_breaks_the_protocol_is_dropped, 0, 9);
 	tcase_add_test(tcase, silence_is_broken_and_silent_peers_are_dropped);
