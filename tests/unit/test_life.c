@@ -1141,6 +1141,31 @@ START_TEST(memory_that_a_device_did_not_let_go_is_free_when_it_is_gone)
 }
 END_TEST
 
+/* What is left out for want of memory that may be locked takes nothing of it, and what leaves a device gives it back. */
+START_TEST(the_budget_is_kept_over_devices_that_come_and_go)
+{
+	limit_locked_memory(4 * MIB);
+	set_up();
+	serve();
+	int provider = provider_connect();
+	for (int round = 0; round < 3; round++) {
+		ck_assert_int_eq(map(provider, 0, MIB), 0);
+		ck_assert_int_eq(map(provider, 4 * MIB, 2 * MIB), -ENOMEM);
+		device_goes(0);
+		ck_assert_int_eq(map(provider, 4 * MIB, 2 * MIB), 0);
+		ck_assert_int_eq(map(provider, 8 * MIB, MIB), -ENOMEM);
+		device_comes(0);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS + 2);
+		ck_assert_uint_eq(published(0).view_count, 0);
+		ck_assert_int_eq(unmap(provider, 4 * MIB, 2 * MIB), 0);
+		ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
+	}
+	close(provider);
+	tear_down();
+}
+END_TEST
+
 START_TEST(without_a_device_mappings_are_made_and_published_when_one_comes)
 {
 	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
@@ -1210,5 +1235,6 @@ void add_mapping_life_tests(Suite *suite)
 
 	TCase *locked = tcase_create("life with little memory to lock");
 	tcase_add_test(locked, a_spent_budget_refuses_before_anything_is_pinned);
+	tcase_add_test(locked, the_budget_is_kept_over_devices_that_come_and_go);
 	suite_add_tcase(suite, locked);
 }
