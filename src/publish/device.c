@@ -214,6 +214,8 @@ static bool is_needed(const struct publish_device *device)
 
 void devices_settle(struct publish *publish)
 {
+	if (publish->look.runs)
+		return; /* which uses the listeners, and settles when it is done */
 	for (size_t i = publish->device_count; i-- > 0;) {
 		struct publish_device *device = publish->devices[i];
 		if (is_needed(device))
@@ -224,6 +226,7 @@ void devices_settle(struct publish *publish)
 			if (listener->device == device) {
 				listener->dying = listener->id;
 				listener->id = NULL;
+				listener->listens = false;
 			}
 		}
 		publish->closing++;

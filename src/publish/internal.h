@@ -87,7 +87,7 @@ struct listener {
 	struct rdma_cm_id *dying;      /* goes with the device that is being closed */
 	struct publish_device *device; /* NULL: a wildcard, or missing */
 	struct sockaddr_storage address;
-	bool is_wildcard;
+	bool is_wildcard, listens;
 };
 
 /* What a look for devices is asked and finds; the worker's while the job runs. */
@@ -98,8 +98,8 @@ struct look {
 	struct ibv_context *known[PUBLISH_DEVICES_MAX];
 	size_t known_count;
 	struct listener_look {
-		bool wanted;
-		struct rdma_cm_id *id; /* bound, and listens */
+		bool wanted, listens;
+		struct rdma_cm_id *id; /* bound; it holds the context of the device that was opened for it */
 	} *listeners;
 	struct publish_device *found[PUBLISH_DEVICES_MAX];
 	size_t found_count;

@@ -129,11 +129,12 @@ static void look_run(struct job *job)
 
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		struct err err;
-		struct rdma_cm_id **id = &look->listeners[i].id;
-		if (*id && listener_listen(*id, &publish->config->listen[i], &err) < 0) {
+		struct listener_look *at = &look->listeners[i];
+		if (!at->id || at->listens)
+			continue;
+		at->listens = listener_listen(at->id, &publish->config->listen[i], &err) == 0;
+		if (!at->listens)
 			note(look, &err);
-			cm_id_free(id);
-		}
 	}
 }
 
@@ -152,18 +153,30 @@ static void look_prepare(struct publish *publish)
 		look->known[look->known_count++] = publish->devices[i]->device->context;
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		const struct listener *listener = &publish->listeners[i];
-		look->listeners[i] = (struct listener_look){ .wanted = !listener->id && !listener->device };
+		look->listeners[i] = (struct listener_look){
+			.wanted = !listener->id && !listener->device,
+			.id = listener->id,
+			.listens = listener->listens,
+		};
 	}
 }
 
 static void take_listener(struct publish *publish, size_t index)
 {
 	struct listener *listener = &publish->listeners[index];
-	struct rdma_cm_id *id = publish->look.listeners[index].id;
-	if (!id)
+	const struct listener_look *at = &publish->look.listeners[index];
+	bool began = at->listens && !listener->listens;
+	listener->id = at->id;
+	listener->listens = at->listens;
+	if (at->id && at->id->verbs)
+		listener->device = publish_device_find(publish, at->id->verbs);
+	if (at->id && !listener->is_wildcard && !listener->device) {
+		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block. */
+		cm_id_free(&listener->id);
+		listener->listens = false;
+	}
+	if (!began || !listener->id)
 		return;
-	listener->id = id;
-	listener->device = id->verbs ? publish_device_find(publish, id->verbs) : NULL;
 	struct address_text text = address_format((const struct sockaddr *)&listener->address);
 	if (listener->device)
 		log_info("listening on %s, device %s", text.text, listener->device->device->name);
@@ -202,7 +215,7 @@ static bool is_missing(const struct publish *publish)
 		live += !atomic_load(&publish->devices[i]->device->gone);
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		const struct listener *listener = &publish->listeners[i];
-		if (!listener->id || (listener->is_wildcard && (live == 0 || live < publish->device_peak)))
+		if (!listener->listens || (listener->is_wildcard && (live == 0 || live < publish->device_peak)))
 			return true;
 	}
 	return false;
@@ -246,6 +259,18 @@ void devices_look(struct publish *publish)
 	event_timer_set(publish->look_timer, LOOK_MS);
 }
 
+static void warn_of_missing(const struct publish *publish)
+{
+	for (size_t i = 0; i < publish->listener_count; i++) {
+		const struct listener *listener = &publish->listeners[i];
+		if (listener->listens && (!listener->is_wildcard || publish->device_count))
+			continue;
+		log_warning("there is no RDMA device at %s: mappings are made, but published there only when one "
+			    "comes, which is looked for once a second: " NO_DEVICE_REMEDY,
+			address_format((const struct sockaddr *)&listener->address).text);
+	}
+}
+
 int devices_open(struct publish *publish, struct err *err)
 {
 	const struct publish_config *config = publish->config;
@@ -270,10 +295,7 @@ int devices_open(struct publish *publish, struct err *err)
 	}
 	for (size_t i = 0; i < publish->device_count; i++)
 		publish->devices[i]->serves = true;
-	if (is_missing(publish))
-		log_warning("%s: mappings are made, but published there only when it comes; it is looked for once a "
-			    "second: " NO_DEVICE_REMEDY,
-			publish->device_count ? "an RDMA device is missing" : "there is no RDMA device");
+	warn_of_missing(publish);
 	if (!config->allow_count)
 		log_info("peers are admitted from this host's own addresses only: --allow names others");
 	devices_look(publish);
