@@ -34,6 +34,7 @@ enum {
 	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 256 << 20,
+	JOINS_MAX = 4,  /* mappings being registered on a device that came, so that nobody's request waits for them all */
 	CONNECTORS = 2, /* that make queue pairs */
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
@@ -97,6 +98,7 @@ struct pipeline {
 	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
+	unsigned int joins; /* jobs that register a live mapping on one more device */
 
 	size_t static_pending;
 	pipeline_started_fn *started;
@@ -110,6 +112,7 @@ struct pipeline {
 static void life_clear(struct life *life);
 static void life_deregister(struct life *life);
 static void life_follow_devices(struct life *life);
+static void follow_devices(struct pipeline *pipeline);
 static void life_register(struct life *life);
 static void life_withdraw(struct life *life);
 
@@ -704,6 +707,7 @@ static void join_done(struct job *job)
 	struct device *device = life->change;
 	struct err *err = &life->change_err;
 	life->change = NULL;
+	pipeline->joins--;
 	if (life->state == LIFE_LIVE && err->code == 0)
 		publish_add_on(pipeline->publish, device, mapping->id, mapping->shmid, mapping->writable, mapping->len,
 			life->registration, err);
@@ -715,7 +719,7 @@ static void join_done(struct job *job)
 			unpin(life, life->device_count - 1);
 		left_out(life, device, err);
 	}
-	life_follow_devices(life);
+	follow_devices(pipeline);
 	change_ended(life);
 }
 
@@ -727,16 +731,19 @@ static void life_change(struct life *life, struct device *device, struct worker_
 	worker_pool_submit(pool, &life->job);
 }
 
-/* True where a job has begun. */
+/* True where a job has begun, or has to wait for others. */
 static bool life_join(struct life *life, struct device *device)
 {
 	struct pipeline *pipeline = life->pipeline;
 	uint64_t len = life->mapping.len;
 	struct err err;
+	if (pipeline->joins == JOINS_MAX)
+		return true;
 	hold_device(life, device);
 	if (publish_reserve(pipeline->publish, &device, 1, len, &err) == 0) {
 		if (memlock_take(&pipeline->memlock, pinned_len(life), 1, &err) == 0) {
 			life->pinned[life->device_count - 1] = true;
+			pipeline->joins++;
 			life_change(life, device, pipeline->workers, join_run, join_done, len > BIG_BYTES);
 			return true;
 		}
@@ -765,6 +772,12 @@ static void life_follow_devices(struct life *life)
 	}
 }
 
+static void follow_devices(struct pipeline *pipeline)
+{
+	for (struct life *life = pipeline->lives; life; life = life->next)
+		life_follow_devices(life);
+}
+
 /* What a device did not let go of may be free when the device is gone. */
 static bool is_stuck_on_lost(const struct life *life)
 {
@@ -781,9 +794,8 @@ static void on_devices_changed(void *data)
 	for (struct life *life = pipeline->lives; life; life = life->next) {
 		if (is_stuck_on_lost(life))
 			life_deregister(life);
-		else
-			life_follow_devices(life);
 	}
+	follow_devices(pipeline);
 	serve_devices(pipeline);
 }
 

@@ -1028,6 +1028,37 @@ START_TEST(mappings_leave_a_device_and_come_back_to_it)
 }
 END_TEST
 
+/* A few at a time, so that a provider's request is not behind all of them. */
+START_TEST(many_mappings_come_back_while_providers_are_served)
+{
+	enum { MANY = 20 };
+	serve();
+	int provider = provider_connect();
+	for (unsigned int i = 0; i < MANY; i++)
+		ck_assert_int_eq(map(provider, i * MIB, MIB), 0);
+	device_goes(0);
+	workers_hold();
+	device_comes(0);
+	int registered = fake_counts().mrs;
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 0, MIB, -1);
+	fake_loop_run(loop, 10);
+	workers_step();
+	int joined = fake_counts().mrs - registered;
+	ck_assert_int_gt(joined, 0);
+	ck_assert_int_le(joined, 8);
+	workers_step();
+	ck_assert(is_rejected(0));
+	workers_go_on();
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	fake_loop_run(loop, 10);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES * (MANY - 1));
+	ck_assert_uint_eq(published(0).view_count, MANY - 1);
+	ck_assert(!is_rejected(0));
+	close(provider);
+	wait_until(is_mr_count, OWN_MRS);
+}
+END_TEST
+
 START_TEST(a_mapping_that_fails_on_a_device_is_left_out_there)
 {
 	serve();
@@ -1218,6 +1249,7 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_test(tcase, static_mappings_stand_before_the_daemon_is_ready);
 	tcase_add_test(tcase, a_static_mapping_that_fails_is_told_once);
 	tcase_add_test(tcase, mappings_leave_a_device_and_come_back_to_it);
+	tcase_add_test(tcase, many_mappings_come_back_while_providers_are_served);
 	tcase_add_test(tcase, a_mapping_that_fails_on_a_device_is_left_out_there);
 	tcase_add_loop_test(tcase, anything_may_happen_while_a_mapping_comes_back, 0, 3);
 	tcase_add_loop_test(tcase, a_device_that_goes_while_a_mapping_is_registered_fails_nothing, 0, FAKE_DEVICES);
