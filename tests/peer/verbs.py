@@ -99,6 +99,9 @@ for name in "ibv_dealloc_pd", "ibv_destroy_cq", "ibv_dereg_mr", "ibv_destroy_com
 prototype(rdmacm, ctypes.c_char_p, "rdma_event_str", c_int)
 prototype(ibverbs, ctypes.c_char_p, "ibv_wc_status_str", c_int)
 prototype(ibverbs, c_void_p, "ibv_alloc_pd", c_void_p)
+prototype(ibverbs, POINTER(c_void_p), "ibv_get_device_list", POINTER(c_int))
+prototype(ibverbs, None, "ibv_free_device_list", c_void_p)
+prototype(ibverbs, c_void_p, "ibv_open_device", c_void_p)
 prototype(ibverbs, POINTER(Mr), "ibv_reg_mr", c_void_p, c_void_p, ctypes.c_size_t, c_int)
 prototype(ibverbs, c_void_p, "ibv_create_comp_channel", c_void_p)
 prototype(ibverbs, c_void_p, "ibv_create_cq", c_void_p, c_int, c_void_p, c_void_p, c_int)
@@ -126,6 +129,16 @@ def sockaddr(host, port):
     head = family.to_bytes(2, "little") + port.to_bytes(2, "big")
     body = raw + bytes(8) if family == socket.AF_INET else bytes(4) + raw + bytes(4)
     return ctypes.create_string_buffer(head + body)
+
+
+def open_device():
+    """The context of the first device that can be opened, or None."""
+    count = c_int()
+    devices = ibverbs.ibv_get_device_list(byref(count))
+    contexts = [ibverbs.ibv_open_device(devices[index]) for index in range(count.value)]
+    if devices:
+        ibverbs.ibv_free_device_list(devices)
+    return next(filter(None, contexts), None)
 
 
 class Connection:
