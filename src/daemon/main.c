@@ -187,6 +187,7 @@ static int configure(struct err *err)
 		.revoke_timeout_ms = options->revoke_timeout_ms,
 		.max_extents = (uint32_t)options->max_extents,
 		.max_mr_size = options->max_mr_size,
+		.on_demand = options->odp,
 	};
 	self.providers = (struct providers_config){
 		.path = options->provider_socket,
@@ -196,7 +197,7 @@ static int configure(struct err *err)
 	};
 	self.config = (struct pipeline_config){
 		.rules = {
-			.pinned = !options->no_rdma,
+			.pinned = !options->no_rdma && !options->odp,
 			.any_filesystem = options->any_filesystem,
 			.refuse_unsealed = options->refuse_unsealed,
 			.pins_read_only = admission_kernel_pins_read_only(),

@@ -444,6 +444,12 @@ static int on_unsealed(struct options *options, const char *value, struct err *e
 	return 0;
 }
 
+static int on_odp(struct options *options, const char *value, struct err *err)
+{
+	options->odp = true;
+	return 0;
+}
+
 static int on_any_filesystem(struct options *options, const char *value, struct err *err)
 {
 	options->any_filesystem = true;
@@ -516,6 +522,7 @@ static const struct option_spec {
 	{ "max-providers", "N", on_max_providers, "providers connected at a time (default 32)", true },
 	{ "max-front-ends", "N", on_max_front_ends, "front-ends connected at a time (default 16)", true },
 	{ "max-mr-size", "SIZE", on_max_mr_size, "bytes per memory registration (default: what the device allows)" },
+	{ "odp", NULL, on_odp, "pin no mapped memory: on-demand paging of the device" },
 	{ "unsealed", "allow|refuse", on_unsealed, "files that can be truncated while mapped (default allow)" },
 	{ "any-filesystem", NULL, on_any_filesystem, "also map files of FUSE, NFS, 9p, CIFS and their like" },
 	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)", true },

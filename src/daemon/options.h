@@ -60,7 +60,7 @@ struct options {
 	uint64_t max_bytes, max_bytes_each;
 	uint64_t max_extents, max_peers, max_providers, max_frontends;
 	uint64_t max_mr_size; /* 0: none */
-	bool refuse_unsealed, any_filesystem, gpa_addresses;
+	bool refuse_unsealed, any_filesystem, gpa_addresses, odp;
 
 	enum log_level log_level;
 	bool log_json;

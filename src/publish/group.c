@@ -296,7 +296,7 @@ static void group_poll(struct group *group)
 			completed(group, &wc[i]);
 	}
 	if (n < 0)
-		publish_device_lost(group->device, "its completion queue fails");
+		publish_device_lost(group->device, "it was removed, or its completion queue fails");
 }
 
 void on_completion_channel(void *data, unsigned int events)
@@ -314,7 +314,7 @@ void on_completion_channel(void *data, unsigned int events)
 			return;
 	}
 	if (r != -EAGAIN && r != -EINTR)
-		publish_device_lost(device, "its completion channel fails");
+		publish_device_lost(device, "it was removed, or its completion channel fails");
 }
 
 void group_leave(struct peer *peer)
