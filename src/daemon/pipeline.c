@@ -34,7 +34,8 @@ enum {
 	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 256 << 20,
-	JOINS_MAX = 4,  /* mappings being registered on a device that came, so that nobody's request waits for them all */
+	JOINS_MAX =
+		4, /* mappings being registered on a device that came, so that nobody's request waits for them all */
 	CONNECTORS = 2, /* that make queue pairs */
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
@@ -79,7 +80,7 @@ struct life {
 	atomic_bool cancelled;
 	struct registration *registration;
 	struct device *devices[PUBLISH_DEVICES_MAX]; /* held: it is, is to be, or could not be registered there */
-	bool pinned[PUBLISH_DEVICES_MAX]; /* has its share of the memlock budget for that one */
+	bool pinned[PUBLISH_DEVICES_MAX];            /* has its share of the memlock budget for that one */
 	size_t device_count;
 	struct device *change; /* LIVE, WITHDRAWING: the device that a job registers it on or drops; NULL: none */
 	struct err change_err;
@@ -323,7 +324,7 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
-		log_field("MRSHARE_DEVICE", "%s", extents->device->name);
+		device_tag(extents->device);
 	}
 
 	const struct mapping *mapping = &life->mapping;
@@ -656,9 +657,11 @@ static void life_clear(struct life *life)
 
 static void left_out(const struct life *life, const struct device *device, const struct err *err)
 {
-	if (!atomic_load(&device->gone) && !life->pipeline->stopping)
-		log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", life->name,
-			mapping_format(&life->mapping).text, life->mapping.id, device->name, err->text);
+	if (atomic_load(&device->gone) || life->pipeline->stopping)
+		return;
+	const char *name = life_tag(life);
+	log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", name,
+		mapping_format(&life->mapping).text, life->mapping.id, device_tag(device), err->text);
 }
 
 /* A device serves when no live mapping has still to be tried there. */
@@ -697,7 +700,7 @@ static void leave_done(struct job *job)
 	struct device *device = life->change;
 	life->change = NULL;
 	if (life->change_err.code) {
-		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life->name,
+		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life_tag(life),
 			life->mapping.id, life->change_err.text);
 	} else {
 		release_device(life, device);

@@ -166,7 +166,7 @@ void publish_device_lost(struct publish_device *device, const char *why)
 	if (atomic_exchange(&device->device->gone, true))
 		return;
 	log_error("device %s is gone: %s; mappings stay, its peers cannot; it is looked for once a second",
-		device->device->name, why);
+		device_tag(device->device), why);
 	/* They would be readable for ever. */
 	event_source_free(&device->channel_source);
 	event_source_free(&device->async_source);

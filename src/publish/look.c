@@ -179,7 +179,7 @@ static void take_listener(struct publish *publish, size_t index)
 		return;
 	struct address_text text = address_format((const struct sockaddr *)&listener->address);
 	if (listener->device)
-		log_info("listening on %s, device %s", text.text, listener->device->device->name);
+		log_info("listening on %s, device %s", text.text, device_tag(listener->device->device));
 	else
 		log_info("listening on %s, every device", text.text);
 }
@@ -231,7 +231,7 @@ static void look_done(struct job *job)
 		log_warning("%s; it is tried again once a second", look->err.text);
 	snprintf(publish->look_failed, sizeof(publish->look_failed), "%s", look->err.code ? look->err.text : "");
 	for (size_t i = 0; i < look->found_count; i++)
-		log_info("device %s is there: mappings are being registered on it", look->found[i]->device->name);
+		log_info("device %s is there: mappings are being registered on it", device_tag(look->found[i]->device));
 	publish->devices_changed |= look->found_count != 0;
 	publish_settle_soon(publish);
 	devices_look(publish);

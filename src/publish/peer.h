@@ -43,6 +43,9 @@ struct peer {
 
 /* peer.c */
 
+/* The name of a peer in a line of the log, which gets its fields. */
+const char *peer_tag(const struct peer *peer);
+
 /* Takes a connection request: a new peer, or a rejection. */
 void peer_request(struct publish *publish, const struct cm_event *event);
 /* Its queue pair is made, or could not be. */

@@ -34,4 +34,7 @@ void device_free(struct device **device);
 /* The number of extents that a mapping of `len` bytes is cut into beforehand. */
 size_t device_extent_count(const struct device *device, uint64_t len);
 
+/* The name of a device in a line of the log, which gets its field. */
+const char *device_tag(const struct device *device);
+
 #endif
