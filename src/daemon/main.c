@@ -308,8 +308,9 @@ static int start(struct err *err)
 		!loop_signal_new(self.loop, SIGINT, on_end_signal, NULL) ||
 		!loop_signal_new(self.loop, SIGHUP, on_reload_signal, NULL))
 		return err_set(err, -ENOMEM, "cannot make the event loop");
-	if (service_start(self.loop, on_status) < 0)
-		return err_set(err, -ENOMEM, "out of memory");
+	r = service_start(self.loop, on_status, err);
+	if (r < 0)
+		return r;
 	on_tick(NULL);
 	r = pipeline_new(self.loop, &self.config, &self.pipeline, err);
 	for (size_t i = 0; r == 0 && i < options->shmem_count; i++)

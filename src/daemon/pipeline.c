@@ -329,7 +329,7 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
-		log_field("MRSHARE_DEVICE", "%s", extents->device->name);
+		device_tag(extents->device);
 	}
 
 	const struct mapping *mapping = &life->mapping;
@@ -687,9 +687,11 @@ static void life_clear(struct life *life)
 
 static void left_out(const struct life *life, const struct device *device, const struct err *err)
 {
-	if (!atomic_load(&device->gone) && !life->pipeline->stopping)
-		log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", life->name,
-			mapping_format(&life->mapping).text, life->mapping.id, device->name, err->text);
+	if (atomic_load(&device->gone) || life->pipeline->stopping)
+		return;
+	const char *name = life_tag(life);
+	log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", name,
+		mapping_format(&life->mapping).text, life->mapping.id, device_tag(device), err->text);
 }
 
 /* A device serves when no live mapping has still to be tried there. */
@@ -728,7 +730,7 @@ static void leave_done(struct job *job)
 	struct device *device = life->change;
 	life->change = NULL;
 	if (life->change_err.code) {
-		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life->name,
+		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life_tag(life),
 			life->mapping.id, life->change_err.text);
 	} else {
 		release_device(life, device);

@@ -44,7 +44,8 @@ static void channel_lost(struct frontend *frontend, int cause)
 	bool is_plain = channel_was_left(cause);
 	/* The connection itself may be about to end as well. */
 	log_line(is_plain ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s: its back-end request channel has ended%s%s",
-		frontend->name, is_plain ? "" : ": ", is_plain ? "" : channel_describe(&frontend->back, cause).text);
+		frontend_tag(frontend), is_plain ? "" : ": ",
+		is_plain ? "" : channel_describe(&frontend->back, cause).text);
 	channel_end(frontend);
 	sets_lose(&frontend->sets);
 }
@@ -69,12 +70,17 @@ static void take_answer(struct frontend *frontend)
 		return;
 	}
 	struct mrshare_mmap_text text = describe(sets->asked);
+	uint64_t id = sets->asked->id;
+	uint8_t shmid = sets->asked->mmap.shmid;
 	uint64_t took_ms = event_now_ms(frontend->frontends->loop) - frontend->asked_ms;
 	bool forgotten;
 	enum sets_outcome outcome = sets_answer(sets, result, &forgotten);
+	const char *name = frontend_tag(frontend);
+	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, id);
+	log_field("MRSHARE_SHMID", "%u", shmid);
 	log_line(outcome == SETS_WAS_REFUSED ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
-		"%s: %s %s (answer %" PRIu64 " after %" PRIu64 " ms)", frontend->name, text.text, words[outcome],
-		result, took_ms);
+		"%s: %s %s (answer %" PRIu64 " after %" PRIu64 " ms)", name, text.text, words[outcome], result,
+		took_ms);
 	if (forgotten)
 		frontends_settle(frontend->frontends);
 }
