@@ -19,8 +19,9 @@
 #include "daemon/loop.h"
 #include "daemon/options.h"
 #include "daemon/pipeline.h"
+#include "daemon/service.h"
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_USAGE = 2, TICK_MS = 1000 };
 
 /* Everything that lives as long as the process: what a worker that hangs still uses must not be on main's stack. */
 static struct {
@@ -32,8 +33,9 @@ static struct {
 	struct frontend_socket *sockets;
 	struct pipeline_config config;
 	struct event_loop *loop;
+	struct event_source *tick;
 	struct pipeline *pipeline;
-	bool stopping;
+	bool started, stopping;
 	int exit_code;
 } self;
 
@@ -46,6 +48,7 @@ static void stop(int exit_code)
 {
 	self.stopping = true;
 	self.exit_code = exit_code;
+	service_stopping();
 	pipeline_stop(self.pipeline, on_stopped, NULL);
 }
 
@@ -71,10 +74,29 @@ static void on_started(void *data, int result, const struct err *err)
 		return;
 	if (result < 0) {
 		log_error("%s", err->text);
+		service_failed(err);
 		stop(EXIT_FAILURE);
 		return;
 	}
+	self.started = true;
 	log_info("ready: mrshared %s", PACKAGE_VERSION);
+	service_ready();
+}
+
+static void on_status(char *ret_text, size_t size)
+{
+	struct pipeline_counts counts = { 0 };
+	if (self.pipeline)
+		counts = pipeline_counts(self.pipeline);
+	snprintf(ret_text, size, "%sfront-ends: %zu, providers: %zu, mappings: %zu, peers: %zu",
+		self.started ? "" : "starting; ", counts.frontends, counts.providers, counts.mappings, counts.peers);
+}
+
+static void on_tick(void *data)
+{
+	log_tick();
+	service_tick();
+	event_timer_set(self.tick, TICK_MS);
 }
 
 /* Names are resolved once, at the start; of a name's addresses the first is taken. */
@@ -143,6 +165,7 @@ static int configure(struct err *err)
 	};
 	self.providers = (struct providers_config){
 		.path = options->provider_socket,
+		.fd = options->provider_fd,
 		.mode = options->socket_mode,
 		.group = options->socket_group,
 		.max_providers = (unsigned int)options->max_providers,
@@ -199,27 +222,48 @@ static int map_static(const struct options_map *map, struct err *err)
 	return 0;
 }
 
+static bool has_providers(void)
+{
+	return self.options.provider_socket || self.options.provider_fd >= 0;
+}
+
+static int start_log(struct err *err)
+{
+	log_set_level(self.options.log_level);
+	if (self.options.log_json) {
+		log_set_json();
+		return 0;
+	}
+	int r = service_log();
+	return r < 0 ? err_set(err, r, "cannot start the log's thread: %s", strerror(-r)) : 0;
+}
+
 static int start(struct err *err)
 {
 	const struct options *options = &self.options;
-	int r = limits_check(options, err);
+	int r = start_log(err);
+	if (r == 0)
+		r = limits_check(options, err);
 	if (r == 0)
 		r = configure(err);
 	if (r < 0)
 		return r;
 
 	self.loop = loop_new();
-	if (!self.loop || !loop_signal_new(self.loop, SIGTERM, on_end_signal, NULL) ||
+	self.tick = self.loop ? event_timer_new(self.loop, on_tick, NULL) : NULL;
+	if (!self.tick || !loop_signal_new(self.loop, SIGTERM, on_end_signal, NULL) ||
 		!loop_signal_new(self.loop, SIGINT, on_end_signal, NULL))
 		return err_set(err, -ENOMEM, "cannot make the event loop");
+	if (service_start(self.loop, on_status) < 0)
+		return err_set(err, -ENOMEM, "out of memory");
+	on_tick(NULL);
 	r = pipeline_new(self.loop, &self.config, &self.pipeline, err);
 	for (size_t i = 0; r == 0 && i < options->shmem_count; i++)
 		r = pipeline_add_region(self.pipeline, options->shmem[i].shmid, options->shmem[i].size, err);
 	for (size_t i = 0; r == 0 && i < options->map_count; i++)
 		r = map_static(&options->maps[i], err);
 	if (r == 0)
-		r = pipeline_start(
-			self.pipeline, options->provider_socket ? &self.providers : NULL, on_started, NULL, err);
+		r = pipeline_start(self.pipeline, has_providers() ? &self.providers : NULL, on_started, NULL, err);
 	return r;
 }
 
@@ -245,13 +289,19 @@ int main(int argc, char **argv)
 	}
 	if (self.options.help || self.options.version || self.options.print_capabilities)
 		return print_and_exit();
-	log_set_level(self.options.log_level);
+	if (service_take_sockets(&self.options, &err) < 0 || options_check(&self.options, &err) < 0) {
+		fprintf(stderr, "mrshared: %s\n", err.text);
+		return EXIT_USAGE;
+	}
 	signal(SIGPIPE, SIG_IGN);
 
 	if (start(&err) < 0) {
 		log_error("%s", err.text);
+		service_failed(&err);
+		log_finish();
 		return EXIT_FAILURE;
 	}
 	loop_run(self.loop);
+	log_finish();
 	return self.exit_code;
 }

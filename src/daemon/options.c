@@ -446,6 +446,12 @@ static int on_log_level(struct options *options, const char *value, struct err *
 	return 0;
 }
 
+static int on_log_json(struct options *options, const char *value, struct err *err)
+{
+	options->log_json = true;
+	return 0;
+}
+
 static int on_version(struct options *options, const char *value, struct err *err)
 {
 	options->version = true;
@@ -497,6 +503,7 @@ static const struct option_spec {
 	{ "unsealed", "allow|refuse", on_unsealed, "files that can be truncated while mapped (default allow)" },
 	{ "any-filesystem", NULL, on_any_filesystem, "also map files of FUSE, NFS, 9p, CIFS and their like" },
 	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)" },
+	{ "log-json", NULL, on_log_json, "write the log as JSON, one object a line" },
 	{ "print-capabilities", NULL, on_print_capabilities,
 		"print what kind of vhost-user back-end this is, as JSON" },
 	{ "version", NULL, on_version, "print the version" },
@@ -534,6 +541,9 @@ static int check_socket(const struct options *options, const struct options_sock
 		if (socket->shmids[shmid] && !sizes[shmid])
 			return err_set(err, -EINVAL, "region %u is not given by --shmem", shmid);
 	}
+	if (socket->chosen && !sizes[0])
+		return err_set(err, -EINVAL,
+			"a pmem device is region 0, which this socket does not offer: add shmid=0 to its regions");
 	return pmem_check_regions(sizes, err);
 }
 
@@ -542,11 +552,16 @@ static int check_sockets(const struct options *options, struct err *err)
 	bool has_fd = false, has_path = false;
 	for (size_t i = 0; i < options->socket_count; i++) {
 		const struct options_socket *socket = &options->sockets[i];
-		has_fd |= !socket->path;
-		has_path |= socket->path != NULL;
+		bool is_fd = !socket->path && !socket->passed;
+		has_fd |= is_fd;
+		has_path |= !is_fd;
 		int r = check_socket(options, socket, err);
 		if (r < 0) {
-			err_prefix(err, socket->path ? "--socket-path %s" : "--fd%s", socket->path ? socket->path : "");
+			err_prefix(err,
+				socket->path ? "--socket-path %s"
+				: is_fd      ? "--fd%s"
+					     : "the vhost socket%s",
+				socket->path ? socket->path : "");
 			return r;
 		}
 		if (socket->path && options->provider_socket && strcmp(socket->path, options->provider_socket) == 0)
@@ -554,12 +569,36 @@ static int check_sockets(const struct options *options, struct err *err)
 				err, -EINVAL, "--socket-path and --provider-socket are the same, %s", socket->path);
 	}
 	if (has_fd && has_path)
-		return err_set(err, -EINVAL, "--fd and --socket-path exclude each other");
+		return err_set(err, -EINVAL, "--fd and other sockets for front-ends exclude each other");
 	return 0;
 }
 
-/* What flags must agree on. */
-static int check_together(const struct options *options, struct err *err)
+int options_pass_frontends(struct options *options, int fd, struct err *err)
+{
+	for (size_t i = 0; i < options->socket_count; i++) {
+		if (!options->sockets[i].path && options->sockets[i].fd == fd)
+			return err_set(err, -EEXIST, "it is --fd %d as well: leave out the flag", fd);
+	}
+	struct options_socket *out = APPEND(options->sockets, options->socket_count);
+	if (!out)
+		return no_memory(err);
+	out->fd = fd;
+	out->passed = true;
+	return 0;
+}
+
+int options_pass_providers(struct options *options, int fd, struct err *err)
+{
+	if (options->provider_socket)
+		return err_set(err, -EEXIST, "there is --provider-socket %s as well: leave out one of them",
+			options->provider_socket);
+	if (options->provider_fd >= 0)
+		return err_set(err, -EEXIST, "there is another for providers: pass one");
+	options->provider_fd = fd;
+	return 0;
+}
+
+int options_check(const struct options *options, struct err *err)
 {
 	if (options->no_rdma && options->listen_count)
 		return err_set(err, -EINVAL, "--no-rdma and --rdma-listen exclude each other");
@@ -567,7 +606,7 @@ static int check_together(const struct options *options, struct err *err)
 		return err_set(err, -EINVAL, "--rdma-listen ADDR[:PORT] is missing (or --no-rdma to publish nothing)");
 	if (!options->shmem_count)
 		return err_set(err, -EINVAL, "--shmem ID:SIZE is missing: at least one region is needed");
-	if (!options->provider_socket && !options->map_count)
+	if (!options->provider_socket && options->provider_fd < 0 && !options->map_count)
 		return err_set(
 			err, -EINVAL, "--provider-socket PATH or --map is missing: nothing could ever be mapped");
 
@@ -600,6 +639,7 @@ static void long_options_fill(struct option long_options[SPEC_COUNT + 1])
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err)
 {
 	*ret_options = (struct options){
+		.provider_fd = -1,
 		.socket_mode = 0600,
 		.socket_group = (gid_t)-1,
 		.revoke_timeout_ms = 1000,
@@ -646,5 +686,5 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 	}
 	if (optind < argc)
 		return err_set(err, -EINVAL, "'%s' is no flag: see mrshared --help", argv[optind]);
-	return check_together(ret_options, err);
+	return 0;
 }

@@ -30,12 +30,14 @@ struct options_map {
 struct options_socket {
 	char *path; /* NULL: fd */
 	int fd;
+	bool passed; /* the fd came from the service manager, not with --fd */
 	bool chosen; /* only the regions in `shmids` are offered */
 	bool shmids[256];
 };
 
 struct options {
 	const char *provider_socket;
+	int provider_fd; /* -1; else a listening socket that the service manager passed, which takes its place */
 	struct options_socket *sockets;
 	size_t socket_count;
 	mode_t socket_mode;
@@ -60,6 +62,7 @@ struct options {
 	bool refuse_unsealed, any_filesystem, gpa_addresses;
 
 	enum log_level log_level;
+	bool log_json;
 	bool help, version, print_capabilities;
 };
 
@@ -68,6 +71,12 @@ void options_offered(const struct options *options, const struct options_socket 
 /* Parses the command line, opening nothing. `err` is one line that says which flag is wrong and what is allowed.
  * Strings stay argv's. */
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err);
+/* Adds a listening socket for front-ends, who are offered all regions, or for providers. -EEXIST, in words, where
+ * there is one already. */
+int options_pass_frontends(struct options *options, int fd, struct err *err);
+int options_pass_providers(struct options *options, int fd, struct err *err);
+/* What flags and sockets must agree on. */
+int options_check(const struct options *options, struct err *err);
 /* The text of --help. */
 void options_help(void);
 

@@ -3,9 +3,9 @@
 /*
  * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
  * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
- * DEREGISTERING, CLEARING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a front-end
- * (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away, is undone
- * by the same steps that remove a live mapping, entered where it stands.
+ * DEREGISTERING, CLEARING, LETTING_GO), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a
+ * front-end (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away,
+ * is undone by the same steps that remove a live mapping, entered where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -49,7 +49,9 @@ enum life_state {
 	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
 	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
 	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go) */
-	LIFE_HELD,          /* its range is all that is left of it, until that front-end lets go */
+	LIFE_HELD,          /* its range is left of it, and its file on a disk, until that front-end lets go ->
+			       LETTING_GO */
+	LIFE_LETTING_GO,    /* its file is closed, then it is gone */
 };
 
 struct life {
@@ -58,12 +60,14 @@ struct life {
 	struct mapping mapping;
 	enum life_state state;
 	char name[96];              /* whose it is, for logs */
+	pid_t pid;                  /* of the provider; 0: static */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
 	struct err err;             /* why it failed; code 0: it did not */
 	struct err undo_err;        /* why the last step of removing it failed */
 
 	int fd;
-	bool placed; /* mapped over the reservation */
+	bool placed;   /* mapped over the reservation */
+	bool keeps_fd; /* CLEARING leaves it open: what a guest still writes is synced */
 	bool unsealed, on_disk;
 	dev_t dev; /* of its file, once it is placed */
 	ino_t ino;
@@ -106,6 +110,19 @@ static void life_clear(struct life *life);
 static void life_deregister(struct life *life);
 static void life_register(struct life *life);
 static void life_withdraw(struct life *life);
+
+/* The name of a mapping in a line of the log, which gets its fields. */
+static const char *life_tag(const struct life *life)
+{
+	const struct mapping *mapping = &life->mapping;
+	if (life->pid)
+		log_field("MRSHARE_PROVIDER_PID", "%d", life->pid);
+	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, mapping->id);
+	log_field("MRSHARE_SHMID", "%u", mapping->shmid);
+	log_field("MRSHARE_SHM_OFFSET", "%" PRIu64, mapping->shm_offset);
+	log_field("MRSHARE_LEN", "%" PRIu64, mapping->len);
+	return life->name;
+}
 
 static struct life *of_job(struct job *job)
 {
@@ -274,8 +291,8 @@ static void life_announce(struct life *life)
 	};
 	struct err err;
 	if (frontends_add(pipeline->frontends, mapping->id, &mmap, life->fd, mapping->owner == 0, &err) < 0)
-		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life->name, mapping->id,
-			err.text);
+		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life_tag(life),
+			mapping->id, err.text);
 }
 
 static void life_is_live(struct life *life)
@@ -287,16 +304,17 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
+		log_field("MRSHARE_DEVICE", "%s", extents->device->name);
 	}
 
 	const struct mapping *mapping = &life->mapping;
-	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life->name, mapping_format(mapping).text,
+	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
 		log_warning("%s: the file of mapping %" PRIu64
 			    " can be truncated, which kills every QEMU that maps it and "
 			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
-			life->name, mapping->id);
+			life_tag(life), mapping->id);
 	life->state = LIFE_LIVE;
 	life_announce(life);
 	life_answer(life);
@@ -448,20 +466,35 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 	withdraw_check(life);
 }
 
+static void let_go_run(struct job *job)
+{
+	fd_close(&of_job(job)->fd);
+}
+
+static void let_go_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
+		life->mapping.id);
+	regions_release(life->pipeline->regions, &life->mapping);
+	life_free(life);
+}
+
+static void life_let_go(struct life *life)
+{
+	submit(life, life->pipeline->workers, LIFE_LETTING_GO, let_go_run, let_go_done, false);
+}
+
 /* The last front-end that had it let go. */
 static void on_released(void *data, uint64_t mapping_id)
 {
 	struct pipeline *pipeline = data;
 	struct life *life = find_life(pipeline, mapping_id);
 	life->with_frontends = false;
-	if (life->state == LIFE_WITHDRAWING) {
+	if (life->state == LIFE_WITHDRAWING)
 		withdraw_check(life);
-	} else if (life->state == LIFE_HELD) {
-		log_info(
-			"%s: no front-end has mapping %" PRIu64 " any more: its range is free", life->name, mapping_id);
-		regions_release(pipeline->regions, &life->mapping);
-		life_free(life);
-	}
+	else if (life->state == LIFE_HELD)
+		life_let_go(life);
 }
 
 static void deregister_run(struct job *job)
@@ -481,7 +514,7 @@ static void on_peers_dropped(void *data)
 /* The one thing that can hold a device back is its peers: they go, then it is tried once more. */
 static void life_drop_peers(struct life *life)
 {
-	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life->name,
+	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_DROPPING;
 	life->dropped = true;
@@ -499,7 +532,7 @@ static void life_drop_peers(struct life *life)
 /* What could not be removed stays until the daemon ends. */
 static void life_is_stuck(struct life *life)
 {
-	log_error("%s: %s: %s; its range stays taken until mrshared ends", life->name,
+	log_error("%s: %s: %s; its range stays taken until mrshared ends", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_STUCK;
 	if (!life->err.code)
@@ -537,7 +570,7 @@ static void life_is_held(struct life *life)
 		"no peer reaches %s any more, but %s has it still: its range stays taken until that lets go",
 		mapping_format(&life->mapping).text, holder);
 	if (!life->requester)
-		log_warning("%s: %s", life->name, life->err.text);
+		log_warning("%s: %s", life_tag(life), life->err.text);
 	life->state = LIFE_HELD;
 	life_answer(life);
 }
@@ -553,7 +586,8 @@ static void clear_run(struct job *job)
 		}
 		life->placed = false;
 	}
-	fd_close(&life->fd);
+	if (!life->keeps_fd)
+		fd_close(&life->fd);
 }
 
 static void clear_done(struct job *job)
@@ -577,15 +611,21 @@ static void clear_done(struct job *job)
 		life_is_held(life);
 		return;
 	}
+	if (life->keeps_fd) {
+		life_clear(life);
+		return;
+	}
 	regions_release(pipeline->regions, mapping);
 	if (life->err.code == 0)
-		log_info("%s: unmapped %s, mapping %" PRIu64, life->name, mapping_format(mapping).text, mapping->id);
+		log_info(
+			"%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(mapping).text, mapping->id);
 	life_answer(life);
 	life_free(life);
 }
 
 static void life_clear(struct life *life)
 {
+	life->keeps_fd = life->with_frontends && life->on_disk;
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
 }
 
@@ -601,6 +641,7 @@ static int on_map(void *data, struct provider *provider, const struct mrshare_mm
 	if (r < 0)
 		return r;
 	life->requester = provider;
+	life->pid = provider_pid(provider);
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }
@@ -655,6 +696,25 @@ static bool on_is_own_file(void *data, dev_t dev, ino_t ino)
 	return false;
 }
 
+/* Whether a guest may have written to its file since it was synced, and our fd of it is open. */
+static bool is_dirty(const struct life *life)
+{
+	switch (life->state) {
+	case LIFE_LIVE:
+	case LIFE_WITHDRAWING:
+		return true;
+	case LIFE_DEREGISTERING:
+	case LIFE_DROPPING:
+	case LIFE_STUCK:
+		return life->with_frontends;
+	case LIFE_CLEARING:
+	case LIFE_HELD:
+		return life->keeps_fd;
+	default:
+		return false;
+	}
+}
+
 /* A guest flushes region 0. What is being taken from it may still hold what it wrote. */
 static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct err *err)
 {
@@ -663,8 +723,8 @@ static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct 
 	/* The list's order is that of falling ids. */
 	for (const struct life *life = pipeline->lives; r > 0 && life; life = life->next) {
 		const struct mapping *mapping = &life->mapping;
-		bool is_placed = life->state == LIFE_LIVE || life->state == LIFE_WITHDRAWING;
-		if (!is_placed || mapping->shmid != 0 || !mapping->writable || !life->on_disk || mapping->id >= below)
+		if (!is_dirty(life) || mapping->shmid != 0 || !mapping->writable || !life->on_disk ||
+			mapping->id >= below)
 			continue;
 		char name[200];
 		snprintf(name, sizeof(name), "%s, %s", life->name, mapping_format(mapping).text);
@@ -808,6 +868,16 @@ int pipeline_start(struct pipeline *pipeline, const struct providers_config *pro
 	if (pipeline->providers)
 		providers_stop(pipeline->providers);
 	return r;
+}
+
+struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)
+{
+	return (struct pipeline_counts){
+		.providers = pipeline->providers ? providers_count(pipeline->providers) : 0,
+		.frontends = pipeline->frontends ? frontends_count(pipeline->frontends) : 0,
+		.mappings = regions_count(pipeline->regions),
+		.peers = pipeline->publish ? publish_snapshot(pipeline->publish).peers : 0,
+	};
 }
 
 static void on_one_stopped(void *data)

@@ -42,6 +42,11 @@ int pipeline_map_static(
  * `started` may be called from inside. */
 int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
 	void *data, struct err *err);
+/* What there is now. */
+struct pipeline_counts {
+	size_t providers, frontends, mappings, peers;
+};
+struct pipeline_counts pipeline_counts(const struct pipeline *pipeline);
 /* Removes the sockets, fails what guests wait for, tells peers, waits for them for a moment; then `done`. */
 void pipeline_stop(struct pipeline *pipeline, void (*done)(void *data), void *data);
 

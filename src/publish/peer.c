@@ -42,6 +42,23 @@ static void destroy_id(struct peer *peer)
 	worker_pool_submit(peer->publish->destroyer, &peer->job);
 }
 
+/* The name of a peer in a line of the log, which gets its fields. The host comes first: its port is another each time.
+ */
+static const char *peer_tag(const struct peer *peer)
+{
+	const char *host = peer->name, *port = strrchr(host, ':');
+	int len = port ? (int)(port - host) : (int)strlen(host);
+	if (*host == '[') {
+		host++;
+		len -= 2;
+	}
+	log_field("MRSHARE_PEER", "%.*s", len, host);
+	log_field("MRSHARE_PEER_PORT", "%s", port ? port + 1 : "");
+	if (peer->device)
+		log_field("MRSHARE_DEVICE", "%s", peer->device->device->name);
+	return peer->name;
+}
+
 static void destroy_qp_run(struct job *job)
 {
 	struct peer *peer = peer_of(job);
@@ -56,7 +73,7 @@ static void destroy_qp_done(struct job *job)
 	if (peer->qp) {
 		/* It may still reach memory, so what waits for it waits for ever; its frames stay too. */
 		log_error("device %s: cannot destroy the queue pair of peer %s: restart mrshared",
-			peer->device->device->name, peer->name);
+			peer->device->device->name, peer_tag(peer));
 		return;
 	}
 	peer->reachable = false;
@@ -92,7 +109,7 @@ void peer_end(struct peer *peer, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_info("peer %s %s", peer->name, text);
+	log_info("peer %s %s", peer_tag(peer), text);
 
 	/* Before anything else: from here on nothing of this peer reaches memory. Where the device refuses, the peer
 	 * counts as reaching it until its queue pair is destroyed. */
@@ -115,7 +132,7 @@ static void on_half_open_timer(void *data)
 
 static void peer_reject(struct peer *peer, const struct peer_reject *reject)
 {
-	log_info("peer %s rejected: %s", peer->name, reject->text);
+	log_warning("peer %s rejected: %s", peer_tag(peer), reject->text);
 	uint8_t bytes[PEER_REJECT_SIZE_MAX];
 	size_t size = peer_reject_write(reject, bytes);
 	cm_reject(peer->id, bytes, (uint8_t)size);
@@ -189,7 +206,7 @@ void peer_admit(struct peer *peer)
 		peer_end(peer, "dropped: cannot give it its rights: %s", strerror(-r));
 		return;
 	}
-	log_info("peer %s connected on %s: read%s%s", peer->name, peer->device->device->name,
+	log_info("peer %s connected on %s: read%s%s", peer_tag(peer), peer->device->device->name,
 		peer->granted & MRSHARE_WRITE ? ", write" : "", peer->granted & MRSHARE_ATOMIC ? ", atomic" : "");
 	peer_send_welcome(peer);
 }

@@ -78,10 +78,13 @@ static void take_answer(struct frontend *frontend)
 		frontends_settle(frontend->frontends);
 }
 
-static void on_channel(void *data, unsigned int events)
+/* An answer may be whole before the fds that came with it are closed: then it is still due. */
+void announce_take_answers(struct frontend *frontend)
 {
-	struct frontend *frontend = data;
-	int r = session_may_take_fds(frontend) ? channel_read(&frontend->back) : CHANNEL_MORE;
+	if (!frontend->back_due || !frontend->back_io || !session_may_take_fds(frontend))
+		return;
+	int r = channel_read(&frontend->back);
+	frontend->back_due = r == CHANNEL_SURPLUS;
 	if (r == CHANNEL_SURPLUS) {
 		int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 		unsigned int count = channel_take_fds(&frontend->back, fds);
@@ -93,6 +96,13 @@ static void on_channel(void *data, unsigned int events)
 	} else if (r < 0) {
 		channel_lost(frontend, r);
 	}
+}
+
+static void on_channel(void *data, unsigned int events)
+{
+	struct frontend *frontend = data;
+	if (events & EVENT_READ)
+		frontend->back_due = true;
 	session_pump(frontend);
 }
 
@@ -118,15 +128,19 @@ int request_set_backend_req_fd(struct frontend *frontend, struct err *err)
  * Announcing.
  */
 
-static void log_holes(const struct frontend *frontend)
+/* Once a start, when all was announced. */
+static void say_holes(struct frontend *frontend)
 {
+	if (!frontend->holes_due)
+		return;
+	frontend->holes_due = false;
 	for (unsigned int shmid = 0; shmid < 256; shmid++) {
 		uint64_t size = frontend->socket->sizes[shmid];
-		uint64_t bytes = sets_wanted_bytes(&frontend->sets, (uint8_t)shmid);
+		uint64_t bytes = sets_held_bytes(&frontend->sets, (uint8_t)shmid);
 		if (bytes < size)
-			log_warning("%s: of the %s of region %u %s are mapped: the rest reads as zeros, and what its "
+			log_warning("%s: of the %s of region %u it has %s: the rest reads as zeros, and what its "
 				    "guest writes there is lost",
-				frontend->name, size_format(size).text, shmid, size_format(bytes).text);
+				frontend_tag(frontend), size_format(size).text, shmid, size_format(bytes).text);
 	}
 }
 
@@ -136,10 +150,13 @@ void announce_start(struct frontend *frontend)
 		return;
 	sets_start(&frontend->sets);
 	frontend->said_surplus = 0;
-	log_info("%s: started", frontend->name);
+	log_info("%s: started", frontend_tag(frontend));
 	if (!frontend->back_io && device_has_shmem(frontend))
-		log_warning("%s: it has no back-end request channel: nothing is announced to it", frontend->name);
-	log_holes(frontend);
+		log_warning(
+			"%s: it has no back-end request channel: nothing is announced to it", frontend_tag(frontend));
+	frontend->holes_due = true;
+	if (!frontend->back_io || !device_has_shmem(frontend))
+		say_holes(frontend);
 }
 
 void announce_stop(struct frontend *frontend, const char *why)
@@ -150,7 +167,7 @@ void announce_stop(struct frontend *frontend, const char *why)
 	sets_stop(sets);
 	if (sets->asked && channel_unsend(&frontend->back))
 		sets_unask(sets);
-	log_info("%s: stopped (%s)", frontend->name, why);
+	log_info("%s: stopped (%s)", frontend_tag(frontend), why);
 }
 
 static void say_surplus(struct frontend *frontend)
@@ -159,7 +176,7 @@ static void say_surplus(struct frontend *frontend)
 	if (surplus > frontend->said_surplus)
 		log_warning("%s: %u mapping%s not announced to it: its memory table has %d entries, %u of which are "
 			    "its own; peers have them all the same",
-			frontend->name, surplus, surplus == 1 ? " is" : "s are", SETS_TABLE_MAX,
+			frontend_tag(frontend), surplus, surplus == 1 ? " is" : "s are", SETS_TABLE_MAX,
 			frontend->sets.foreign);
 	frontend->said_surplus = surplus;
 }
@@ -169,8 +186,10 @@ static void ask_next(struct frontend *frontend)
 	const struct sets_entry *entry;
 	enum sets_request request = sets_next(&frontend->sets, &entry);
 	if (request == SETS_NOTHING) {
-		if (frontend->sets.running && !frontend->sets.asked)
+		if (frontend->sets.running && !frontend->sets.asked) {
 			say_surplus(frontend);
+			say_holes(frontend);
+		}
 		return;
 	}
 	struct vhost_user_header header = {
@@ -184,11 +203,11 @@ static void ask_next(struct frontend *frontend)
 	frontend->asked_ms = event_now_ms(frontend->frontends->loop);
 }
 
-void announce_pump(struct frontend *frontend)
+void announce_pump(struct frontend *frontend, bool may_ask)
 {
 	if (!frontend->back_io || !device_has_shmem(frontend))
 		return;
-	if (!frontend->back.out_left)
+	if (may_ask && !frontend->back.out_left)
 		ask_next(frontend);
 	int r = channel_write(&frontend->back);
 	if (r < 0) {

@@ -180,11 +180,11 @@ unsigned int sets_surplus(const struct sets *sets)
 	return absent > free_room ? absent - free_room : 0;
 }
 
-uint64_t sets_wanted_bytes(const struct sets *sets, uint8_t shmid)
+uint64_t sets_held_bytes(const struct sets *sets, uint8_t shmid)
 {
 	uint64_t bytes = 0;
 	for (const struct sets_entry *entry = sets->entries; entry; entry = entry->next)
-		bytes += entry->wanted && entry->mmap.shmid == shmid ? entry->mmap.len : 0;
+		bytes += may_be_held(entry) && entry->mmap.shmid == shmid ? entry->mmap.len : 0;
 	return bytes;
 }
 

@@ -73,7 +73,7 @@ const struct sets_entry *sets_find(const struct sets *sets, uint64_t id);
 
 /* Mappings that are wanted but do not fit into the front-end's table. */
 unsigned int sets_surplus(const struct sets *sets);
-/* Bytes of a region that are wanted. */
-uint64_t sets_wanted_bytes(const struct sets *sets, uint8_t shmid);
+/* Bytes of a region that the front-end has, as far as is known. */
+uint64_t sets_held_bytes(const struct sets *sets, uint8_t shmid);
 
 #endif

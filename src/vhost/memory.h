@@ -14,14 +14,15 @@
  * A table goes through these steps in this order, and whoever has it is the only one to touch it:
  *
  *     memory_new()       loop    what the message says is checked
- *     memory_look()      worker  fstat
+ *     memory_look()      worker  which file it is; waits for no server of a file system
  *     memory_mark_own()  loop    which entries are files of our own mappings
- *     memory_map()       worker  all or nothing; no fd is open afterwards
+ *     memory_map()       worker  all that is not our own, or nothing; no fd is open afterwards
  *     in use             loop    until the owner swaps it for another, between two requests
  *     memory_free()      worker  may follow any step
  *
  * Known but never mapped are files of our own mappings, and what is on no file system made of memory: a page of it
- * could make the loop wait. An access there fails like one outside the table.
+ * could make the loop wait. An access there fails like one outside the table. Which files are ours is asked once: guest
+ * memory that a provider maps later is the guest's all the same, and its queues go on.
  *
  * The front-end may truncate a file at any time. An access to what is gone reads zeros, fails with -EIO, and breaks the
  * table for good: then that front-end is to be ended, and nothing else.

@@ -89,12 +89,12 @@ class Case(unittest.TestCase):
 
     # What a test works with.
 
-    def start(self, *options, regions=("0:64M",), path=None, limits=(), leaks=True, ready=True):
-        """`leaks` says whether LeakSanitizer looks at the end: it waits for threads that hang."""
+    def start(self, *options, regions=("0:64M",), path=None, limits=(), leaks=True, fds=(), ready=True):
+        """`leaks` says whether LeakSanitizer looks at the end: it waits for threads that hang. It is given `fds`."""
         for region in regions:
             options = ("--shmem", region, *options)
         log_path = os.path.join(self.logs, f"{len(self.daemons)}.log")
-        started = daemon.Daemon(self.binary, options, path or self.path, log_path, limits, leaks)
+        started = daemon.Daemon(self.binary, options, path or self.path, log_path, limits, leaks, fds)
         self.daemons.append(started)
         return started.ready() if ready else started
 

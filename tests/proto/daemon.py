@@ -51,15 +51,16 @@ def set_limits(limits):
 
 
 class Daemon:
-    def __init__(self, binary, options, path, log_path, limits=(), leaks=True):
+    def __init__(self, binary, options, path, log_path, limits=(), leaks=True, fds=()):
         self.path = path
         self.log_path = log_path
         self.base = None
+        self.json = False     # whether its log is JSON
         self.awaited = False  # whether its end is what the test wants
         environment = ENVIRONMENT if leaks else dict(ENVIRONMENT, ASAN_OPTIONS="detect_leaks=0")
         argv = [binary, "--no-rdma", "--provider-socket", path, *options]
         with open(log_path, "wb") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=fds,
                                             preexec_fn=(lambda: set_limits(limits)) if limits else None)
         self.pid = self.process.pid
 
@@ -124,7 +125,7 @@ class Daemon:
         if SANITIZER.search(text):
             raise Wrong("log", "no finding of a sanitizer", text[SANITIZER.search(text).start():][:1500])
         for line in text.split("\n")[:-1]:
-            if (levels and not LINE.fullmatch(line)) or CONTROL.search(line):
+            if (levels and not self.json and not LINE.fullmatch(line)) or CONTROL.search(line):
                 raise Wrong("log", "lines that start with a level and hold no control character", repr(line))
         if text and not text.endswith("\n"):
             raise Wrong("log", "whole lines", repr(text[-200:]))

@@ -349,6 +349,47 @@ class Maps(FrontEndCase):
         self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
         self.want(0, front_end.flush(), "a flush")
 
+    def test_fds_on_the_last_byte_of_an_answer(self):
+        """An answer that came byte by byte, each with fds, counts when its last byte is there."""
+        served = self.serve(*PATIENT)
+        provider = self.provider(served)
+        for offset in range(3):
+            self.mapped_file(provider, offset * PAGE)
+        front_end = self.running()
+        before = served.fd_count()
+        for offset in range(3):
+            os.close(front_end.take()[4])
+            answer = struct.pack("=IIIQ", 9, 5, 8, 0)
+            for i in range(len(answer)):
+                if offset == 0 or (offset == 1 and i % 7 == 0) or i == len(answer) - 1:
+                    fe.socket.send_fds(front_end.back, [answer[i:i + 1]], [front_end.kick] * (1 + i * 10))
+                else:
+                    front_end.back.sendall(answer[i:i + 1])
+            served.wait_log(rf"\[{offset * PAGE:#x}, .*announced" if offset else r"\[0, .*announced")
+        self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
+
+    def test_nothing_is_asked_while_a_request_is_on_its_way(self):
+        """QEMU does not survive a MAP or UNMAP that meets its stop: none goes out while some of a request has arrived."""
+        served = self.serve(*PATIENT)
+        provider = self.provider(served)
+        front_end = self.running()
+        stop = fe.message(fe.SET_VRING_ENABLE, state(0, 0), VERSION | fe.NEED_REPLY)
+        for cut in (1, 12, len(stop) - 1):
+            front_end.socket.sendall(stop[:cut])
+            self.mapped_file(provider)
+            self.want(False, front_end.pending(0.3), f"a map with {cut} bytes of a stop sent")
+            front_end.socket.sendall(stop[cut:])
+            self.want(bytes(8), front_end.reply(fe.SET_VRING_ENABLE), "the stop's acknowledgement")
+            self.want(False, front_end.pending(0.3), "a map after the stop")
+            self.want("0", provider.unmap(), "unmap of what was not announced")
+            self.want("0", front_end.call(fe.SET_VRING_ENABLE, state(0, 1)), "a start")
+        front_end.socket.sendall(fe.message(fe.GET_FEATURES, b"", VERSION)[:5])
+        self.mapped_file(provider)
+        self.want(False, front_end.pending(0.3), "a map with a part of another request sent")
+        front_end.socket.sendall(fe.message(fe.GET_FEATURES, b"", VERSION)[5:])
+        self.want(u64(fe.FEATURES), front_end.reply(fe.GET_FEATURES), "its reply")
+        self.want(self.maps(0), front_end.serve(), "what is announced then")
+
     def test_a_refused_map(self):
         served = self.serve(*PATIENT)
         provider = self.provider(served)
@@ -363,7 +404,7 @@ class Maps(FrontEndCase):
     def test_holes_are_said(self):
         served = self.serve()
         front_end = self.running()
-        served.wait_log("of the 64 MiB of region 0 0 bytes are mapped")
+        served.wait_log("of the 64 MiB of region 0 it has 0 bytes")
         provider = self.provider(served)
         self.mapped_file(provider, size=64 * M)
         front_end.serve()
@@ -371,4 +412,11 @@ class Maps(FrontEndCase):
         front_end.stop()
         self.want("0", front_end.start(), "a start")
         served.wait_log("started", mark)
-        self.want(False, "are mapped: the rest" in served.log_since(mark), "a hole where there is none")
+        self.want(False, ": the rest reads as zeros" in served.log_since(mark), "a hole where there is none")
+        # One whose table has no room for the mapping has a hole all the same.
+        mark = served.mark()
+        full = self.negotiated()
+        extra = [((i + 1) << 41, PAGE, (i + 1) << 42, 0) for i in range(7)]
+        self.want("0", full.start(base=0, extra=extra, extra_fds=[self.memfd()] * 7), "a start with a full table")
+        self.want([], full.serve(), "what is announced")
+        served.wait_log("front-end 2 .*of the 64 MiB of region 0 it has 0 bytes", mark)

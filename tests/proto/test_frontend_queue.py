@@ -229,7 +229,7 @@ class Tables(FrontEndCase):
         front_end, other = self.running(), self.running()
         for fd in (front_end.kick, front_end.call_fd):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
-        os.eventfd_write(front_end.call_fd, (1 << 64) - 2)
+        self.fill(front_end.call_fd)
         for slot in range(8):
             front_end.post_flush(slot)
             front_end.ring()
@@ -239,6 +239,54 @@ class Tables(FrontEndCase):
         os.eventfd_read(front_end.call_fd)
         self.want([(slot, 0) for slot in range(8)], front_end.answers(8), "its answers")
         self.want_idle(served)
+
+    def fill(self, fd):
+        """The next write to an eventfd waits for somebody to read it."""
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
+        try:
+            os.eventfd_read(fd)
+        except BlockingIOError:
+            pass
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+        os.eventfd_write(fd, (1 << 64) - 2)
+
+    def test_front_ends_that_leave_calls_blocked(self):
+        """Those that have gone take no place and no worker, though nobody ever reads their call eventfds."""
+        served = self.serve("--max-front-ends", "2")
+        for _ in range(3):
+            pair = [self.running(), self.running()]
+            for front_end in pair:
+                self.want(0, front_end.flush(), "a flush")
+                self.fill(front_end.call_fd)
+                front_end.post_flush()
+                front_end.ring()
+                self.wait_until(lambda: front_end.used_index() == 2, "the used index", 2, front_end.used_index)
+            self.want(2, len([front_end.socket.close() for front_end in pair]), "front-ends that leave")
+            self.wait_until(lambda: self.connect().barrier() == fe.FEATURES, "a front-end in the place of one that went", "one")
+            for each in self.front_ends:
+                each.close()
+            served.settled()
+
+    def test_a_call_is_never_lost(self):
+        """Where the call eventfd changes, or the queue starts anew, a driver may have missed a call: it gets one."""
+        self.serve()
+        front_end = self.running()
+        old = front_end.call_fd
+        for slot in range(8):
+            front_end.post_flush(slot)
+            front_end.ring()
+            self.wait_until(lambda: front_end.used_index() == slot + 1, "the used index", slot + 1, front_end.used_index)
+            front_end.call_fd = self.keep(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            self.want("0", front_end.call(fe.SET_VRING_CALL, u64(0), [front_end.call_fd]), "another call fd")
+            self.want(True, front_end.called(), "a call on it")
+        front_end.post_flush()
+        front_end.ring()
+        self.wait_until(lambda: front_end.used_index() == 9, "the used index", 9, front_end.used_index)
+        self.want(9, front_end.stop(), "the base at the stop")
+        front_end.call_fd = self.keep(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        self.want("0", front_end.start(), "a start")
+        self.want(True, front_end.called(), "a call after it")
+        front_end.call_fd = old
 
     def test_files_that_hang(self):
         """Fds of a file system whose server does not answer, in every message that takes one: everybody else is served."""
@@ -254,8 +302,11 @@ class Tables(FrontEndCase):
             for _ in range(5):
                 self.want(0, other.flush(), "another front-end's flush")
             self.want_idle(served)
+            mark = served.mark()
             for front_end in front_ends:
                 front_end.close()
+            for number in range(2, 2 + len(front_ends)):
+                served.wait_log(rf"front-end {number} \(.*gone", mark)
             self.want(0, other.flush(), "another front-end's flush")
             server.go_on()
             for fd in fds:
@@ -347,6 +398,32 @@ class Flushes(FrontEndCase):
             self.want("0", front_end.start(), "a start")
             server.go_on()
             self.want([(0, 0)], front_end.answers(1), "the answer after the next start")
+            served.kill()
+
+    def test_table_with_a_file_of_ours_that_hangs(self):
+        """QEMU passes our mapping on in its table, and stands still until that is answered: whatever its server does."""
+        with self.fuse(flush=False) as server:
+            served, front_end = self.on_fuse(server)
+            server.pause()
+            self.want("0", front_end.set_table(), "the table with the mapping")
+            server.go_on()
+            self.want(0, front_end.flush(), "a flush")
+            served.kill()
+
+    def test_flush_of_what_a_guest_still_has(self):
+        """A mapping that was removed, but not by the front-end: its file is synced, until the front-end lets go."""
+        with self.fuse(flush=False) as server:
+            served = self.serve("--any-filesystem", "--revoke-timeout", "0.3", leaks=False)
+            provider = self.provider(served)
+            self.want("0", provider.map(self.keep(server.open())), "map of a file on FUSE")
+            front_end = self.running()
+            front_end.serve()
+            self.want("-EINPROGRESS", provider.unmap(), "unmap without an answer of the front-end")
+            server.process.kill()
+            self.want(1, front_end.flush(), "a flush whose sync fails")
+            front_end.serve()
+            self.want(0, front_end.flush(), "a flush when the front-end has let go")
+            self.want("0", provider.map(self.memfd()), "map into the range")
             served.kill()
 
     def test_end_under_a_flush(self):

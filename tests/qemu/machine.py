@@ -31,10 +31,8 @@ class Image:
                      os.path.join(root, "usr/bin/qemu-system-x86_64"),
                      "-L", os.path.join(root, "usr/share/qemu"), "-L", os.path.join(root, "usr/share/seabios")]
         self.environment = dict(os.environ, LC_ALL="C", QEMU_MODULE_DIR=os.path.join(libraries, "qemu"))
-        self.kernel = os.path.join(path, "vmlinuz")
-        self.initrd = os.path.join(scratch, "initrd")
-        with open(self.initrd, "wb") as out:
-            out.write(initramfs.build(root))
+        initramfs.make(root, os.path.join(path, "vmlinuz"), scratch)
+        self.kernel, self.initrd = os.path.join(scratch, "vmlinux"), os.path.join(scratch, "initrd")
 
 
 class Lines:

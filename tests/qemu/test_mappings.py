@@ -73,7 +73,7 @@ class Mappings(GuestCase):
         subprocess.run(["/sbin/mke2fs", "-q", "-t", "ext4", "-b", "4096", "-F", file], check=True)
         self.want("0", provider.map(memory.fd, len=SIZE), "map")
         guest = self.guest().ready()
-        guest.ask("mount -t ext4 -o dax /dev/pmem0 /mnt")
+        guest.ask("load ext4 && mount -t ext4 -o dax /dev/pmem0 /mnt")
         self.want_in("dax=always", guest.ask("grep /mnt /proc/mounts"), "how it is mounted")
         guest.ask("dd if=/dev/urandom of=/mnt/data bs=64k count=40 conv=fsync 2>&1")
         sum_of_all = guest.ask("sha256sum </mnt/data")

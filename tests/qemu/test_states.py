@@ -103,7 +103,7 @@ class States(GuestCase):
         guest.ask(f"echo {device} >{DRIVER}/unbind")
         self.want(False, guest.run("test -b /dev/pmem0").status == 0, "whether /dev/pmem0 is there without its driver")
         guest.ask(f"echo {device} >{DRIVER}/bind")
-        guest.ask("n=0; until test -b /dev/pmem0; do n=$((n + 1)); test $n -lt 300 || exit 1; sleep 0.1; done")
+        guest.ask("await_pmem")
 
     def test_unbind_and_bind(self):
         """QEMU forgets all mappings then, as at a reset, without a word to the daemon."""
@@ -122,7 +122,7 @@ class States(GuestCase):
         answer = provider.unmap(shm_offset=0, len=base.size)
         self.want(True, answer in ("0", "-EINPROGRESS"), f"whether unmap without a driver is answered 0 or -EINPROGRESS, not {answer},")
         guest.ask(f"echo {device} >{DRIVER}/bind")
-        guest.ask("n=0; until test -b /dev/pmem0; do n=$((n + 1)); test $n -lt 300 || exit 1; sleep 0.1; done")
+        guest.ask("await_pmem")
         self.want_soon(guest, "new", 2 * M, "what was mapped without a driver")
         self.want_read(guest, "", 0, "what was unmapped without a driver")
 

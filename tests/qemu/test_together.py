@@ -1,6 +1,7 @@
-# test_together.py: several guests: on one region, on regions that are none of the other's business, and one of them killed.
+# test_together.py: who is connected to what: guests on one region, each on its own, one of them killed; sockets that were passed.
 # SPDX-License-Identifier: BSD-2-Clause
 import os
+import socket
 
 from guests import GuestCase
 from wire import M
@@ -90,3 +91,37 @@ class Together(GuestCase):
             late = self.share(provider, f"late{number}", shm_offset=2 * M)
             self.want_soon(guest, f"late{number}", 2 * M, "what was added")
             self.want("0", provider.unmap(shm_offset=2 * M, len=late.size), "unmap")
+
+    def test_connected_fd(self):
+        """A guest with a daemon of its own: each was given one end of a connection, and the daemon ends with the guest."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            served = self.start("--fd", str(ours.fileno()), fds=[ours.fileno()])
+            guest = self.guest(fds=[theirs.fileno()])
+        memory = self.share(self.provider(served), "memory")
+        guest.ready()
+        for number, again in enumerate([lambda _: None, self.pause, self.reset]):
+            again(guest)
+            self.want_read(guest, "memory", 0, f"the mapping in start {number}")
+            self.want_written(guest, memory, 4096, f"flushed in start {number}")
+        guest.quit()
+        self.want(0, served.wait(), "exit code of a daemon whose only front-end has left")
+
+    def test_listening_fd(self):
+        """A socket that somebody else listens at and passes on, with its file: guests come and go."""
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self.vhost)
+            listening.listen()
+            served = self.start("--fd", str(listening.fileno()), fds=[listening.fileno()])
+        provider = self.provider(served)
+        memory = self.share(provider, "memory")
+        guests = [self.guest(), self.guest()]
+        for guest in guests:
+            guest.ready()
+            self.want_read(guest, "memory", 0, "the mapping")
+            self.want_written(guest, memory, 4096, f"flushed by {guest.name}")
+            guest.quit()
+        provider.close()
+        served.settled()
+        served.end()
+        self.want(True, os.path.exists(self.vhost), "the socket file that is not the daemon's")

@@ -24,7 +24,9 @@ static int parse(const char *words)
 	snprintf(line, sizeof(line), "%s", words);
 	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
 		argv[argc++] = word;
-	return options_parse(argc, argv, &options, &err);
+	int r = options_parse(argc, argv, &options, &err);
+	return r < 0 || options.help || options.version || options.print_capabilities ? r
+										      : options_check(&options, &err);
 }
 
 #define BASE "--no-rdma --shmem 0:64M --provider-socket /s "
