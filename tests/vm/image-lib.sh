@@ -10,7 +10,7 @@ set -euo pipefail
 suite=trixie
 PATH=$PATH:/usr/sbin:/sbin
 
-say() { printf '%s: %s\n' "${BASH_SOURCE[-1]##*/tests/}" "$*" >&2; }
+say() { printf 'tests/%s/image: %s\n' "$(basename "$(dirname "$(realpath "$0")")")" "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 needs_tools() {
