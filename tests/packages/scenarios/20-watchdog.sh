@@ -6,9 +6,8 @@
 
 install_packages old
 flags "--shmem 0:64M --rdma-listen $addr0"
-equal "the unit has a watchdog, and gives a hung daemon 5 s to end" "30s 5s" \
-    "$(property mrshared.service WatchdogUSec) $(property mrshared.service TimeoutAbortUSec)"
-drop_in mrshared.service WatchdogSec=4 TimeoutAbortSec=1
+equal "a hung daemon has 5 s to dump core" 5s "$(property mrshared.service TimeoutAbortUSec)"
+drop_in mrshared.service WatchdogSec=4
 check "it starts" systemctl start mrshared.service
 daemon_pid=$(property mrshared.service MainPID)
 sleep 6
