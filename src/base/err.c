@@ -59,7 +59,7 @@ int err_set(struct err *err, int code, const char *format, ...)
 
 int err_prefix(struct err *err, const char *format, ...)
 {
-	char prefix[128], text[sizeof(err->text)];
+	char prefix[320], text[sizeof(err->text)];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(prefix, sizeof(prefix), format, args);

@@ -21,9 +21,12 @@ static int check_files(const struct options *options, struct err *err)
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return err_set(err, -errno, "getrlimit: %s", strerror(errno));
-	limit.rlim_cur = limit.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return err_set(err, -errno, "setrlimit: %s", strerror(errno));
+	/* Where it is raised already a system call filter may forbid it. */
+	if (limit.rlim_cur != limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+			return err_set(err, -errno, "setrlimit: %s", strerror(errno));
+	}
 
 	uint64_t frontends = options->socket_count ? options->max_frontends : 0;
 	uint64_t needed = options->max_providers * PROVIDER_FDS_MAX + frontends * FRONTEND_FDS_MAX +

@@ -34,6 +34,9 @@ enum {
 	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 256 << 20,
+	JOINS_MAX =
+		4, /* mappings being registered on a device that came, so that nobody's request waits for them all */
+	CONNECTORS = 2, /* that make queue pairs */
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
 };
@@ -42,7 +45,7 @@ enum life_state {
 	LIFE_CHECKING,      /* the file is looked at and mapped -> REGISTERING, LIVE (no RDMA), CLEARING (failed) */
 	LIFE_REGISTERING,   /* -> PUBLISHING, DEREGISTERING (cancelled), CLEARING (failed) */
 	LIFE_PUBLISHING,    /* -> LIVE, WITHDRAWING (cancelled) */
-	LIFE_LIVE,          /* -> WITHDRAWING */
+	LIFE_LIVE,          /* devices come and go -> WITHDRAWING */
 	LIFE_WITHDRAWING,   /* no peer has it any more, no front-end or its time is over -> DEREGISTERING, CLEARING (no
 			       RDMA) */
 	LIFE_DEREGISTERING, /* -> CLEARING, DROPPING (failed), STUCK (failed again) */
@@ -62,8 +65,10 @@ struct life {
 	char name[96];              /* whose it is, for logs */
 	pid_t pid;                  /* of the provider; 0: static */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
-	struct err err;             /* why it failed; code 0: it did not */
-	struct err undo_err;        /* why the last step of removing it failed */
+	pipeline_static_fn *ended;  /* the same of a static mapping */
+	void *ended_data;
+	struct err err;      /* why it failed; code 0: it did not */
+	struct err undo_err; /* why the last step of removing it failed */
 
 	int fd;
 	bool placed;   /* mapped over the reservation */
@@ -72,23 +77,27 @@ struct life {
 	dev_t dev; /* of its file, once it is placed */
 	ino_t ino;
 	bool reserved; /* has room in the catalogs, but no entries */
-	bool pinned;   /* has its share of the memlock budget */
 	atomic_bool cancelled;
 	struct registration *registration;
+	struct device *devices[PUBLISH_DEVICES_MAX]; /* held: it is, is to be, or could not be registered there */
+	bool pinned[PUBLISH_DEVICES_MAX];            /* has its share of the memlock budget for that one */
+	size_t device_count;
+	struct device *change; /* LIVE, WITHDRAWING: the device that a job registers it on or drops; NULL: none */
+	struct err change_err;
 	bool with_peers;     /* WITHDRAWING: publish has not told that no peer has it */
 	bool with_frontends; /* a front-end may have it */
 	struct event_source *frontends_late;
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
 	struct job job;
-	struct publish_drop drops[]; /* one a device */
+	struct publish_drop drops[PUBLISH_DEVICES_MAX];
 };
 
 struct pipeline {
 	struct event_loop *loop;
 	const struct pipeline_config *config;
 	struct regions *regions;
-	struct worker_pool *workers, *deregisterer, *destroyer;
+	struct worker_pool *workers, *deregisterer, *connector, *destroyer;
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;
@@ -96,10 +105,7 @@ struct pipeline {
 	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
-
-	size_t static_pending;
-	pipeline_started_fn *started;
-	void *started_data;
+	unsigned int joins; /* jobs that register a live mapping on one more device */
 
 	unsigned int stopping; /* what has not stopped yet */
 	void (*stopped)(void *data);
@@ -108,6 +114,8 @@ struct pipeline {
 
 static void life_clear(struct life *life);
 static void life_deregister(struct life *life);
+static void life_follow_devices(struct life *life);
+static void follow_devices(struct pipeline *pipeline);
 static void life_register(struct life *life);
 static void life_withdraw(struct life *life);
 
@@ -150,10 +158,44 @@ static void submit(struct life *life, struct worker_pool *pool, enum life_state 
 	worker_pool_submit(pool, &life->job);
 }
 
-static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_count)
+static void hold_device(struct life *life, struct device *device)
 {
-	*ret_count = 0;
-	return pipeline->publish ? publish_devices(pipeline->publish, ret_count) : NULL;
+	publish_hold(life->pipeline->publish, device);
+	life->devices[life->device_count++] = device;
+}
+
+static uint64_t pinned_len(const struct life *life)
+{
+	return life->pipeline->publish_config.on_demand ? 0 : life->mapping.len;
+}
+
+static void unpin(struct life *life, size_t i)
+{
+	if (life->pinned[i])
+		memlock_give_back(&life->pipeline->memlock, pinned_len(life), 1);
+	life->pinned[i] = false;
+}
+
+static void release_device(struct life *life, struct device *device)
+{
+	size_t i = 0;
+	while (life->devices[i] != device)
+		i++;
+	unpin(life, i);
+	life->device_count--;
+	life->devices[i] = life->devices[life->device_count];
+	life->pinned[i] = life->pinned[life->device_count];
+	life->pinned[life->device_count] = false;
+	publish_release(life->pipeline->publish, device);
+}
+
+static bool has_device(const struct life *life, const struct device *device)
+{
+	for (size_t i = 0; i < life->device_count; i++) {
+		if (life->devices[i] == device)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -164,9 +206,7 @@ static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_c
 static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner,
 	const char *name, struct life **ret_life, struct err *err)
 {
-	size_t device_count;
-	devices_of(pipeline, &device_count);
-	struct life *life = calloc(1, sizeof(*life) + device_count * sizeof(life->drops[0]));
+	struct life *life = calloc(1, sizeof(*life));
 	if (!life)
 		return err_set(err, -ENOMEM, "out of memory");
 	life->pipeline = pipeline;
@@ -176,7 +216,8 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 	if (r < 0)
 		goto fail;
 	if (pipeline->publish) {
-		r = publish_reserve(pipeline->publish, mmap->len, err);
+		life->device_count = publish_devices(pipeline->publish, life->devices);
+		r = publish_reserve(pipeline->publish, life->devices, life->device_count, mmap->len, err);
 		if (r < 0)
 			goto fail_release;
 		life->reserved = true;
@@ -184,6 +225,8 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 	r = admission_check_fd(fd, life->mapping.writable, err);
 	if (r < 0)
 		goto fail_unreserve;
+	for (size_t i = 0; i < life->device_count; i++)
+		publish_hold(pipeline->publish, life->devices[i]);
 
 	life->fd = fd;
 	life->next = pipeline->lives;
@@ -196,7 +239,7 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 
 fail_unreserve:
 	if (life->reserved)
-		publish_unreserve(pipeline->publish, mmap->len);
+		publish_unreserve(pipeline->publish, life->devices, life->device_count, mmap->len);
 fail_release:
 	regions_release(pipeline->regions, &life->mapping);
 fail:
@@ -204,40 +247,17 @@ fail:
 	return r;
 }
 
-/* A guest is not to find holes where static mappings are about to be. */
-static int open_frontends(struct pipeline *pipeline, struct err *err)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
-		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
-	return r;
-}
-
-/* A static mapping stands, or failed: the daemon has started when all stand. */
-static void static_ended(struct pipeline *pipeline, const struct life *life)
-{
-	pipeline->static_pending--;
-	if (!pipeline->started || (life->err.code == 0 && pipeline->static_pending))
-		return;
-	pipeline_started_fn *started = pipeline->started;
-	pipeline->started = NULL;
-	struct err err = life->err;
-	if (err.code)
-		err_prefix(&err, "%s", life->name);
-	else
-		open_frontends(pipeline, &err);
-	started(pipeline->started_data, err.code, &err);
-}
-
-/* Answers the running request, or counts the static mapping, once. */
+/* Answers the running request, once. */
 static void life_answer(struct life *life)
 {
 	struct provider *requester = life->requester;
+	pipeline_static_fn *ended = life->ended;
 	life->requester = NULL;
+	life->ended = NULL;
 	if (requester)
 		provider_answer(requester, life->err.code, &life->err);
-	else if (life->mapping.owner == 0)
-		static_ended(life->pipeline, life);
+	else if (ended)
+		ended(life->ended_data, life->mapping.id, life->err.code, &life->err);
 }
 
 static void life_free(struct life *life)
@@ -304,7 +324,7 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
-		log_field("MRSHARE_DEVICE", "%s", extents->device->name);
+		device_tag(extents->device);
 	}
 
 	const struct mapping *mapping = &life->mapping;
@@ -318,6 +338,7 @@ static void life_is_live(struct life *life)
 	life->state = LIFE_LIVE;
 	life_announce(life);
 	life_answer(life);
+	life_follow_devices(life);
 }
 
 static void check_run(struct job *job)
@@ -338,7 +359,11 @@ static void check_run(struct job *job)
 	life->dev = result.dev;
 	life->ino = result.ino;
 	int r = mapping_place(mapping, life->fd, result.prot);
-	if (r < 0)
+	if (r == -ENOMEM)
+		err_set(&life->err, r,
+			"mmap of %s: out of memory, of huge pages (vm.nr_hugepages) or of maps (vm.max_map_count)",
+			size_format(mapping->len).text);
+	else if (r < 0)
 		err_set(&life->err, r, "mmap of %s: %s", size_format(mapping->len).text, strerror(-r));
 	else
 		life->placed = true;
@@ -350,28 +375,29 @@ static void check_done(struct job *job)
 	if (life->err.code)
 		life_fail(life, &life->err);
 	else if (!fail_if_cancelled(life)) {
-		size_t device_count;
-		devices_of(life->pipeline, &device_count);
-		if (device_count)
+		if (life->pipeline->publish)
 			life_register(life);
 		else
 			life_is_live(life);
 	}
 }
 
-static void register_run(struct job *job)
+static struct registration_request registration_request(const struct life *life)
 {
-	struct life *life = of_job(job);
-	struct registration_request request = {
+	return (struct registration_request){
 		.addr = life->mapping.addr,
 		.len = life->mapping.len,
 		.shm_offset = life->mapping.shm_offset,
 		.writable = life->mapping.writable,
 		.cancelled = &life->cancelled,
 	};
-	size_t device_count;
-	struct device *const *devices = devices_of(life->pipeline, &device_count);
-	registration_new(devices, device_count, &request, &life->registration, &life->err);
+}
+
+static void register_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct registration_request request = registration_request(life);
+	registration_new(life->devices, life->device_count, &request, &life->registration, &life->err);
 }
 
 static void register_done(struct job *job)
@@ -397,14 +423,13 @@ static void register_done(struct job *job)
 static void life_register(struct life *life)
 {
 	struct pipeline *pipeline = life->pipeline;
-	size_t device_count;
-	devices_of(pipeline, &device_count);
 	struct err err;
-	if (memlock_take(&pipeline->memlock, life->mapping.len, device_count, &err) < 0) {
+	if (memlock_take(&pipeline->memlock, pinned_len(life), life->device_count, &err) < 0) {
 		life_fail(life, &err);
 		return;
 	}
-	life->pinned = true;
+	for (size_t i = 0; i < life->device_count; i++)
+		life->pinned[i] = true;
 	submit(life, pipeline->workers, LIFE_REGISTERING, register_run, register_done, life->mapping.len > BIG_BYTES);
 }
 
@@ -426,7 +451,7 @@ static void on_added(void *data, uint64_t mapping_id)
 /* Goes on when no peer has it any more, and no front-end or their time is over. */
 static void withdraw_check(struct life *life)
 {
-	if (life->with_peers || (life->with_frontends && life->frontends_late))
+	if (life->change || life->with_peers || (life->with_frontends && life->frontends_late))
 		return;
 	event_source_free(&life->frontends_late);
 	if (life->registration)
@@ -446,6 +471,7 @@ static void life_withdraw(struct life *life)
 {
 	struct pipeline *pipeline = life->pipeline;
 	life->state = LIFE_WITHDRAWING;
+	atomic_store(&life->cancelled, true);
 	life->with_frontends = pipeline->frontends && !frontends_withdraw(pipeline->frontends, life->mapping.id);
 	if (life->with_frontends) {
 		life->frontends_late = event_timer_new(pipeline->loop, on_frontends_late, life);
@@ -543,9 +569,7 @@ static void life_is_stuck(struct life *life)
 static void deregister_done(struct job *job)
 {
 	struct life *life = of_job(job);
-	size_t device_count;
-	devices_of(life->pipeline, &device_count);
-	for (size_t i = 0; i < device_count; i++)
+	for (size_t i = 0; i < PUBLISH_DEVICES_MAX; i++)
 		publish_drop_end(&life->drops[i]);
 
 	if (!life->registration)
@@ -595,14 +619,11 @@ static void clear_done(struct job *job)
 	struct life *life = of_job(job);
 	struct pipeline *pipeline = life->pipeline;
 	const struct mapping *mapping = &life->mapping;
-	size_t device_count;
-	devices_of(pipeline, &device_count);
-
-	if (life->pinned)
-		memlock_give_back(&pipeline->memlock, mapping->len, device_count);
 	if (life->reserved)
-		publish_unreserve(pipeline->publish, mapping->len);
-	life->pinned = life->reserved = false;
+		publish_unreserve(pipeline->publish, life->devices, life->device_count, mapping->len);
+	life->reserved = false;
+	while (life->device_count)
+		release_device(life, life->devices[0]);
 	if (life->placed) {
 		life_is_stuck(life);
 		return;
@@ -627,6 +648,173 @@ static void life_clear(struct life *life)
 {
 	life->keeps_fd = life->with_frontends && life->on_disk;
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
+}
+
+/*
+ * Devices that come and go while it is live: it leaves those that are gone and is registered on those that came, one
+ * at a time. Who keeps it from one that came is logged, and it is not in that device's catalog.
+ */
+
+static void left_out(const struct life *life, const struct device *device, const struct err *err)
+{
+	if (atomic_load(&device->gone) || life->pipeline->stopping)
+		return;
+	const char *name = life_tag(life);
+	log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", name,
+		mapping_format(&life->mapping).text, life->mapping.id, device_tag(device), err->text);
+}
+
+/* A device serves when no live mapping has still to be tried there. */
+static void serve_devices(struct pipeline *pipeline)
+{
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t count = publish_devices(pipeline->publish, devices);
+	for (size_t i = 0; i < count; i++) {
+		bool is_settled = !publish_serves(pipeline->publish, devices[i]);
+		for (const struct life *life = pipeline->lives; life && is_settled; life = life->next)
+			is_settled = life->state != LIFE_LIVE ||
+				     (has_device(life, devices[i]) && life->change != devices[i]);
+		if (is_settled)
+			publish_serve(pipeline->publish, devices[i]);
+	}
+}
+
+static void change_ended(struct life *life)
+{
+	struct pipeline *pipeline = life->pipeline;
+	if (life->state == LIFE_WITHDRAWING)
+		withdraw_check(life);
+	serve_devices(pipeline);
+}
+
+static void leave_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	life->change_err.code = 0;
+	registration_drop(life->registration, life->change, &life->change_err);
+}
+
+static void leave_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct device *device = life->change;
+	life->change = NULL;
+	if (life->change_err.code) {
+		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life_tag(life),
+			life->mapping.id, life->change_err.text);
+	} else {
+		release_device(life, device);
+		life_follow_devices(life);
+	}
+	change_ended(life);
+}
+
+static void join_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct registration_request request = registration_request(life);
+	life->change_err.code = 0;
+	registration_add(life->registration, life->change, &request, &life->change_err);
+}
+
+static void join_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct pipeline *pipeline = life->pipeline;
+	const struct mapping *mapping = &life->mapping;
+	struct device *device = life->change;
+	struct err *err = &life->change_err;
+	life->change = NULL;
+	pipeline->joins--;
+	if (life->state == LIFE_LIVE && err->code == 0)
+		publish_add_on(pipeline->publish, device, mapping->id, mapping->shmid, mapping->writable, mapping->len,
+			life->registration, err);
+	if (life->state == LIFE_WITHDRAWING || err->code)
+		publish_unreserve(pipeline->publish, &device, 1, mapping->len);
+	if (life->state == LIFE_LIVE && err->code) {
+		const struct device_extents *extents = registration_on(life->registration, device);
+		if (!extents || extents->count == 0)
+			unpin(life, life->device_count - 1);
+		left_out(life, device, err);
+	}
+	follow_devices(pipeline);
+	change_ended(life);
+}
+
+static void life_change(struct life *life, struct device *device, struct worker_pool *pool, void (*run)(struct job *),
+	void (*done)(struct job *), bool big)
+{
+	life->change = device;
+	life->job = (struct job){ .run = run, .done = done, .big = big };
+	worker_pool_submit(pool, &life->job);
+}
+
+/* True where a job has begun, or has to wait for others. */
+static bool life_join(struct life *life, struct device *device)
+{
+	struct pipeline *pipeline = life->pipeline;
+	uint64_t len = life->mapping.len;
+	struct err err;
+	if (pipeline->joins == JOINS_MAX)
+		return true;
+	hold_device(life, device);
+	if (publish_reserve(pipeline->publish, &device, 1, len, &err) == 0) {
+		if (memlock_take(&pipeline->memlock, pinned_len(life), 1, &err) == 0) {
+			life->pinned[life->device_count - 1] = true;
+			pipeline->joins++;
+			life_change(life, device, pipeline->workers, join_run, join_done, len > BIG_BYTES);
+			return true;
+		}
+		publish_unreserve(pipeline->publish, &device, 1, len);
+	}
+	left_out(life, device, &err);
+	return false;
+}
+
+static void life_follow_devices(struct life *life)
+{
+	struct pipeline *pipeline = life->pipeline;
+	if (!pipeline->publish || life->state != LIFE_LIVE || life->change)
+		return;
+	for (size_t i = 0; i < life->device_count; i++) {
+		if (atomic_load(&life->devices[i]->gone)) {
+			life_change(life, life->devices[i], pipeline->deregisterer, leave_run, leave_done, false);
+			return;
+		}
+	}
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t count = publish_devices(pipeline->publish, devices);
+	for (size_t i = 0; i < count; i++) {
+		if (!has_device(life, devices[i]) && life_join(life, devices[i]))
+			return;
+	}
+}
+
+static void follow_devices(struct pipeline *pipeline)
+{
+	for (struct life *life = pipeline->lives; life; life = life->next)
+		life_follow_devices(life);
+}
+
+/* What a device did not let go of may be free when the device is gone. */
+static bool is_stuck_on_lost(const struct life *life)
+{
+	for (size_t i = 0; life->state == LIFE_STUCK && life->registration && i < life->device_count; i++) {
+		if (atomic_load(&life->devices[i]->gone))
+			return true;
+	}
+	return false;
+}
+
+static void on_devices_changed(void *data)
+{
+	struct pipeline *pipeline = data;
+	for (struct life *life = pipeline->lives; life; life = life->next) {
+		if (is_stuck_on_lost(life))
+			life_deregister(life);
+	}
+	follow_devices(pipeline);
+	serve_devices(pipeline);
 }
 
 /*
@@ -679,7 +867,11 @@ static void on_gone(void *data, struct provider *provider)
 }
 
 static const struct provider_ops provider_ops = { .map = on_map, .unmap = on_unmap, .gone = on_gone };
-static const struct publish_ops publish_ops = { .added = on_added, .withdrawn = on_withdrawn };
+static const struct publish_ops publish_ops = {
+	.added = on_added,
+	.withdrawn = on_withdrawn,
+	.devices_changed = on_devices_changed,
+};
 
 /*
  * What front-ends ask.
@@ -819,13 +1011,15 @@ int pipeline_new(
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
+		r = pool_new(pipeline, "mrshared-conn", CONNECTORS, 1, &pipeline->connector, err);
+	if (r == 0)
 		r = pool_new(pipeline, "mrshared-destr", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
 	if (r < 0)
 		return r;
 	pipeline->publish_config = *config->publish;
 	pipeline->publish_config.memlock = &pipeline->memlock;
-	return publish_new(
-		loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
+	return publish_new(loop, &pipeline->publish_config, pipeline->connector, pipeline->destroyer, &publish_ops,
+		pipeline, &pipeline->publish, err);
 }
 
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)
@@ -833,41 +1027,52 @@ int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size,
 	return regions_add(pipeline->regions, shmid, size, err);
 }
 
-int pipeline_map_static(
-	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err)
+int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
+	pipeline_static_fn *ended, void *data, struct err *err)
 {
 	struct life *life;
 	int r = life_new(pipeline, mmap, fd, 0, name, &life, err);
 	if (r < 0)
 		return r;
-	pipeline->static_pending++;
+	life->ended = ended;
+	life->ended_data = data;
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }
 
-int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
-	void *data, struct err *err)
+void pipeline_unmap_static(struct pipeline *pipeline, uint64_t mapping_id, pipeline_static_fn *ended, void *data)
 {
-	if (providers) {
-		int r = providers_new(pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline,
-			&pipeline->providers, err);
-		if (r < 0)
-			return r;
-	}
-	if (pipeline->static_pending) {
-		pipeline->started = started;
-		pipeline->started_data = data;
-		return 0;
-	}
-	int r = open_frontends(pipeline, err);
-	if (r == 0) {
-		started(data, 0, NULL);
-		return 0;
-	}
-	frontends_close(pipeline->frontends);
-	if (pipeline->providers)
-		providers_stop(pipeline->providers);
+	struct life *life = find_life(pipeline, mapping_id);
+	life->ended = ended;
+	life->ended_data = data;
+	life_withdraw(life);
+}
+
+int pipeline_open_providers(struct pipeline *pipeline, const struct providers_config *providers, struct err *err)
+{
+	return providers_new(
+		pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline, &pipeline->providers, err);
+}
+
+int pipeline_open_frontends(struct pipeline *pipeline, struct err *err)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
+		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
 	return r;
+}
+
+void pipeline_limits_changed(struct pipeline *pipeline)
+{
+	regions_set_limits(pipeline->regions, &pipeline->config->limits);
+	if (pipeline->config->publish)
+		pipeline->publish_config.max_peers = pipeline->config->publish->max_peers;
+	worker_pool_raise_max(pipeline->workers, max_workers(pipeline->config));
+}
+
+void pipeline_submit(struct pipeline *pipeline, struct job *job)
+{
+	worker_pool_submit(pipeline->workers, job);
 }
 
 struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)

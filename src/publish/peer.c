@@ -42,9 +42,8 @@ static void destroy_id(struct peer *peer)
 	worker_pool_submit(peer->publish->destroyer, &peer->job);
 }
 
-/* The name of a peer in a line of the log, which gets its fields. The host comes first: its port is another each time.
- */
-static const char *peer_tag(const struct peer *peer)
+/* The host comes first: its port is another each time. */
+const char *peer_tag(const struct peer *peer)
 {
 	const char *host = peer->name, *port = strrchr(host, ':');
 	int len = port ? (int)(port - host) : (int)strlen(host);
@@ -55,7 +54,7 @@ static const char *peer_tag(const struct peer *peer)
 	log_field("MRSHARE_PEER", "%.*s", len, host);
 	log_field("MRSHARE_PEER_PORT", "%s", port ? port + 1 : "");
 	if (peer->device)
-		log_field("MRSHARE_DEVICE", "%s", peer->device->device->name);
+		device_tag(peer->device->device);
 	return peer->name;
 }
 
@@ -78,26 +77,43 @@ static void destroy_qp_done(struct job *job)
 	}
 	peer->reachable = false;
 	peer->device->queue_pairs--;
-	publish_settle_soon(peer->publish);
 	group_leave(peer);
+	peer->device = NULL; /* which may end before the id does */
+	publish_settle_soon(peer->publish);
 	destroy_id(peer);
 }
 
-/* Makes the peer ENDING and hands it to the destroyer. */
-static void peer_destroy(struct peer *peer)
+static void destroy(struct peer *peer)
 {
-	struct publish *publish = peer->publish;
-	peer->state = PEER_ENDING;
-	publish->ending++;
-	event_source_free(&peer->timer);
 	if (peer->qp) {
 		peer->job = (struct job){ .run = destroy_qp_run, .done = destroy_qp_done };
-		worker_pool_submit(publish->destroyer, &peer->job);
+		worker_pool_submit(peer->publish->destroyer, &peer->job);
 	} else {
 		group_leave(peer);
 		destroy_id(peer);
 	}
-	publish_settle_soon(publish);
+}
+
+/* Makes the peer ENDING and hands it to the destroyer, at once or when its queue pair is made. */
+static void peer_destroy(struct peer *peer)
+{
+	peer->state = PEER_ENDING;
+	peer->publish->ending++;
+	event_source_free(&peer->timer);
+	if (!peer->connecting)
+		destroy(peer);
+	publish_settle_soon(peer->publish);
+}
+
+/* From here on nothing of this peer reaches memory. Where the device refuses, the peer counts as reaching it until its
+ * queue pair is destroyed. */
+static void cut_off(struct peer *peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	if (verbs_modify_qp(peer->qp, &attr, IBV_QP_STATE) == 0)
+		peer->reachable = false;
+	/* Tells the peer; one that is not connected is told by the end of the id. */
+	cm_disconnect(peer->id);
 }
 
 void peer_end(struct peer *peer, const char *format, ...)
@@ -111,13 +127,8 @@ void peer_end(struct peer *peer, const char *format, ...)
 	va_end(args);
 	log_info("peer %s %s", peer_tag(peer), text);
 
-	/* Before anything else: from here on nothing of this peer reaches memory. Where the device refuses, the peer
-	 * counts as reaching it until its queue pair is destroyed. */
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	if (verbs_modify_qp(peer->qp, &attr, IBV_QP_STATE) == 0)
-		peer->reachable = false;
-	/* Tells the peer; one that is not connected is told by the end of the id. */
-	cm_disconnect(peer->id);
+	if (!peer->connecting)
+		cut_off(peer);
 	if (peer->state == PEER_CONNECTING)
 		peer->publish->half_open--;
 	else
@@ -151,7 +162,8 @@ static int peer_start(struct peer *peer, const struct cm_event *event, struct pe
 	peer->timer = event_timer_new(publish->loop, on_half_open_timer, peer);
 	if (!peer->timer)
 		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is out of memory");
-	r = peer_connect(peer, terms.responder_resources, reject);
+	peer->responder_resources = terms.responder_resources;
+	r = peer_connect(peer, reject);
 	if (r < 0)
 		return r;
 	peer->state = PEER_CONNECTING;
@@ -178,6 +190,17 @@ void peer_request(struct publish *publish, const struct cm_event *event)
 	struct peer_reject reject;
 	if (peer_start(peer, event, &reject) < 0)
 		peer_reject(peer, &reject);
+}
+
+void peer_connected(struct peer *peer)
+{
+	struct peer_reject reject;
+	if (peer->state == PEER_ENDING) {
+		destroy(peer);
+	} else if (peer_accept(peer, &reject) < 0) {
+		peer->publish->half_open--;
+		peer_reject(peer, &reject);
+	}
 }
 
 static unsigned int access_flags(uint32_t granted)

@@ -233,7 +233,7 @@ class Journal(Case):
     def test_fields(self):
         process = self.launch()
         ready = self.read("ready")
-        self.want(("6", "mrshared"), (ready["PRIORITY"], ready["SYSLOG_IDENTIFIER"]), "priority and identifier")
+        self.want(("6", os.path.basename(self.binary)), (ready["PRIORITY"], ready["SYSLOG_IDENTIFIER"]), "priority and identifier")
         self.want(False, ready["MESSAGE"].startswith("info"), "whether the message starts with its level")
         me = Provider(self.path)
         self.providers.append(me)

@@ -49,10 +49,8 @@ class Manager:
 class Service(Case):
     def setUp(self):
         super().setUp()
-        with open(self.binary, "rb") as binary:
-            linked = subprocess.run(["ldd", self.binary], capture_output=True, text=True).stdout
-            self.need("libsystemd" in linked or b"sd_notify" in binary.read(), "built without libsystemd")
-        self.processes = []
+        linked = subprocess.run(["ldd", self.binary], capture_output=True, text=True).stdout
+        self.need("libsystemd" in linked, "built without libsystemd")
         self.manager = Manager(os.path.join(self.logs, "notify"))
         self.addCleanup(self.manager.socket.close)
         self.log_path = os.path.join(self.logs, "service.log")
@@ -164,6 +162,33 @@ class Service(Case):
         self.manager.wait("WATCHDOG=1", heard)
         self.end(process)
 
+    def test_manager_that_does_not_read(self):
+        """Its queue is full: everybody is served, and READY comes when it reads again."""
+        clutter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(clutter.close)
+        clutter.setblocking(False)
+        try:
+            while True:
+                clutter.sendto(b"STATUS=clutter", self.manager.path)
+        except BlockingIOError:
+            pass
+        process = self.launch("--provider-socket", self.path, environment={"WATCHDOG_USEC": "100000"})
+        self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+        me = self.connect(self.path)
+        self.want_served(me, self.memfd())
+        time.sleep(1.5)
+        self.want_served(me, self.memfd())
+        self.manager.wait("READY=1")
+        self.manager.wait("STATUS=.*providers: 1.*")
+        self.manager.wait("WATCHDOG=1")
+        self.end(process)
+
+    def test_wrong_notify_socket(self):
+        for path in ("relative", "/", "@", "/" + 200 * "x"):
+            process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": path})
+            self.want(1, process.wait(10), f"exit code with NOTIFY_SOCKET={path}")
+            self.want_in("NOTIFY_SOCKET", self.log(), "what it says")
+
     def test_no_watchdog_unasked(self):
         """Another process's watchdog is not ours."""
         process = self.launch("--provider-socket", self.path, environment={"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"})
@@ -172,6 +197,59 @@ class Service(Case):
         self.manager.read()
         self.want(None, self.manager.find("WATCHDOG=1"), "a notice of the watchdog")
         self.end(process)
+
+    def test_starting_is_extended(self):
+        """While a static mapping takes its time, the manager hears so again and again, and READY comes after it."""
+        with self.fuse() as server:
+            server.pause()
+            process = self.launch("--provider-socket", self.path, "--any-filesystem", "--map",
+                                  f"shmid=0,path={server.mount_point}/file,len={PAGE},ro")
+            first, _ = self.manager.wait("EXTEND_TIMEOUT_USEC=30000000")
+            second, _ = self.manager.wait("EXTEND_TIMEOUT_USEC=30000000", first + 1)
+            self.manager.wait("EXTEND_TIMEOUT_USEC=30000000", second + 1)
+            self.want(None, self.manager.find("READY=1"), "READY while a mapping does not stand")
+            self.want(True, bool(self.manager.find("STATUS=starting; .*")), "whether STATUS says that it starts")
+            server.go_on()
+            ready, _ = self.manager.wait("READY=1")
+            time.sleep(1.2)
+            self.manager.read()
+            self.want(None, self.manager.find("EXTEND_TIMEOUT_USEC=.*", ready), "an extension after READY")
+            self.end(process)
+
+    def test_reload(self):
+        """RELOADING with the clock, then READY; what went wrong is in STATUS until a reload goes well."""
+        map_file = os.path.join(self.logs, "maps")
+
+        def reload(text):
+            with open(map_file, "w") as file:
+                file.write(text)
+            heard = len(self.manager.heard)
+            before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            process.send_signal(signal.SIGHUP)
+            reloading, _ = self.manager.wait("RELOADING=1", heard)
+            _, clock = self.manager.wait(r"MONOTONIC_USEC=\d+", heard)
+            ready, _ = self.manager.wait("READY=1", reloading)
+            after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            self.want(True, before <= int(clock.partition("=")[2]) <= after, f"whether {clock} is from {before} to {after}")
+            return ready
+        with open(map_file, "w"):
+            pass
+        process = self.launch("--map-file", map_file)
+        self.manager.wait("READY=1")
+        reload(f"shmid=0,path={self.file_path('a')}\n")
+        ready = reload("bogus\n")
+        self.manager.wait(f"STATUS=.*mappings: 1.*the last reload failed: {map_file}:1: .*", ready)
+        ready = reload(f"shmid=0,path=/nonexistent\nshmid=0,path={self.file_path('b')},shm-offset=1M\n")
+        self.manager.wait(f"STATUS=.*mappings: 1.*the last reload failed: 1 failed, such as: {map_file}:1: /nonexistent.*", ready)
+        ready = reload("")
+        self.manager.wait("STATUS=[^;]*mappings: 0[^;]*", ready)
+        self.end(process)
+
+    def file_path(self, name, size=M):
+        path = os.path.join(self.logs, name)
+        with open(path, "wb") as file:
+            file.truncate(size)
+        return path
 
     def test_failed_start_says_why(self):
         process = self.launch("--provider-socket", self.path, "--map", "shmid=0,path=/nonexistent/file,ro")
@@ -270,9 +348,35 @@ class Service(Case):
         self.end(process)
 
     def test_without_a_manager(self):
-        """NOTIFY_SOCKET that leads nowhere holds up nothing."""
-        begin = time.monotonic()
-        process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": "/nonexistent/notify"})
-        self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+        """NOTIFY_SOCKET that leads nowhere, or is empty, holds up nothing."""
+        for path in ("/nonexistent/notify", "@nobody-is-there", ""):
+            if os.path.exists(self.log_path):
+                os.unlink(self.log_path)
+            begin = time.monotonic()
+            process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": path})
+            self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+            self.end(process)
+            self.want(True, time.monotonic() - begin < 2 * PROMPT, "whether it was prompt")
+
+    def test_abstract_notify_socket(self):
+        """As a manager in a container has."""
+        self.manager.socket.close()
+        self.manager = Manager("\0" + os.path.basename(self.logs))
+        self.addCleanup(self.manager.socket.close)
+        process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": "@" + os.path.basename(self.logs)})
+        self.manager.wait("READY=1")
         self.end(process)
-        self.want(True, time.monotonic() - begin < 5 * PROMPT, "whether it was prompt")
+
+    def test_read_only_place(self):
+        """A writable static mapping where the unit lets nobody write: the message says what the unit lacks."""
+        self.need(os.geteuid() == 0, "needs root to mount")
+        place = os.path.join(self.logs, "place")
+        os.mkdir(place)
+        with open(os.path.join(place, "file"), "wb") as file:
+            file.truncate(M)
+        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+        done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", place, self.binary, "--no-rdma",
+                               "--shmem", "0:64M", "--map", f"shmid=0,path={place}/file"], capture_output=True, text=True, timeout=20)
+        self.need("mount:" not in done.stderr and "unshare:" not in done.stderr, "no mount namespace here")
+        self.want(1, done.returncode, f"exit code ({done.stderr!r})")
+        self.want_in(f"ReadWritePaths={place}/file", done.stderr, "what it says")

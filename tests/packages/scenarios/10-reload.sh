@@ -5,6 +5,12 @@
 . /mrshare/tests/packages/lib.sh
 
 maps=/etc/mrshare-maps
+# counts_mappings WHAT N: a counted check of what systemd and peers see
+counts_mappings() {
+    becomes "$1" mrshared.service StatusText "front-ends: 0, providers: 0, mappings: $2, peers: 0"
+    equal "$1, to peers too" "$2" "$(views "$addr0")"
+}
+
 clean_up rm -f "$maps" /dev/shm/mrshare-a /dev/shm/mrshare-b /srv/mrshare-c
 install_packages old
 for file in /dev/shm/mrshare-a /dev/shm/mrshare-b /srv/mrshare-c; do
@@ -17,23 +23,23 @@ cat >"$maps" <<'END'
 shmid=0,path=/dev/shm/mrshare-a
 END
 check "it starts with a map file" systemctl start mrshared.service
-check "whose mapping stands when it has started" has_views 1 "$addr0"
+equal "whose mapping stands when it has started" 1 "$(views "$addr0")"
 daemon_pid=$(property mrshared.service MainPID)
 
 echo "shmid=0,path=/dev/shm/mrshare-b,shm-offset=8M" >>"$maps"
 check "it is reloaded" systemctl reload mrshared.service
-check "the new line is mapped" wait_for 10 has_views 2 "$addr0"
-becomes "and it serves again" mrshared.service ActiveState active
+becomes "and serves again" mrshared.service ActiveState active
+counts_mappings "the new line is mapped" 2
 
 printf '%s\n' "shmid=0,path=/dev/shm/mrshare-a" "shmid=0,path=/dev/shm/mrshare-b,shm-offset=nine" >"$maps"
 systemctl reload mrshared.service || true
 logged "a bad file is refused, and its line named" mrshared.service "$maps:2|line 2"
 becomes "and it goes on serving" mrshared.service ActiveState active
-equal "with all that it had" 2 "$(views "$addr0")"
+counts_mappings "with all that it had" 2
 
 echo "shmid=0,path=/srv/mrshare-c,shm-offset=16M" >"$maps"
 systemctl reload mrshared.service || true
 logged "a file that the unit keeps read-only is named, with the setting that helps" mrshared.service \
     '/srv/mrshare-c.*ReadWritePaths'
-check "what is no longer in the file is gone" wait_for 10 has_views 0 "$addr0"
+counts_mappings "what is no longer in the file is gone" 0
 equal "all of this in one process" "$daemon_pid" "$(property mrshared.service MainPID)"
