@@ -68,8 +68,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 	CLEANUP_FREE struct mrshare_entry *entries = NULL;
 	size_t count;
-	uint64_t generation = mrshare_generation(peer.conn);
-	if (mrshare_views(peer.conn, &entries, &count) < 0)
+	uint64_t generation;
+	if (mrshare_views(peer.conn, &entries, &count, &generation) < 0)
 		return cli_fail("%s", mrshare_error());
 	unsigned int granted = mrshare_granted(peer.conn);
 	if (peer.settings.json)

@@ -38,7 +38,7 @@ int origin_take(const struct peer *peer, uint64_t offset, uint64_t len, char **r
 {
 	CLEANUP_FREE struct mrshare_entry *entries = NULL;
 	size_t count;
-	if (mrshare_refresh(peer->conn) < 0 || mrshare_views(peer->conn, &entries, &count) < 0)
+	if (mrshare_refresh(peer->conn) < 0 || mrshare_views(peer->conn, &entries, &count, NULL) < 0)
 		return cli_fail("%s", mrshare_error());
 
 	char *origin = NULL;
