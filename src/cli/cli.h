@@ -10,7 +10,7 @@
 #include "mrshare.h"
 
 /* Exit codes, as mrshare(1) lists them. Beside these `mrshare map` ends with the code of its command. */
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NOT_SWAPPED = 3 };
 
 /* One option: its line of --help, and what it does to the settings of its subcommand. */
 struct cli_option {
@@ -33,7 +33,7 @@ struct cli_command {
 	int (*run)(const struct cli_command *command, int argc, char **argv);
 };
 
-extern const struct cli_command cli_list, cli_map, cli_read, cli_write;
+extern const struct cli_command cli_atomic, cli_list, cli_map, cli_read, cli_watch, cli_write;
 
 /* What stands behind the options. */
 struct cli_arguments {

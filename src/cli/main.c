@@ -7,7 +7,8 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_read, &cli_write };
+static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_watch, &cli_read, &cli_write,
+	&cli_atomic };
 
 enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]) };
 

@@ -21,6 +21,8 @@ USAGE = (
     ("list --timeout 0 a", "--timeout 0: wanted is a number from 1 to 86400"),
     ("list --timeout 1s a", "--timeout 1s: wanted is a number from 1 to 86400"),
     ("list --timeout 86401 a", "--timeout 86401: wanted is a number from 1 to 86400"),
+    ("watch", "wanted is the daemon's address, and nothing else"),
+    ("watch --continue a", "--continue: no such option"),
     ("read a", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
     ("read a 0:0", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
     ("read a 0:0 1 file", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
@@ -38,6 +40,17 @@ USAGE = (
     ("write a", "wanted are the daemon's address, SHMID:OFFSET, and perhaps a FILE"),
     ("write a 0:0 f g", "wanted are the daemon's address, SHMID:OFFSET, and perhaps a FILE"),
     ("write a x:0", "x:0: wanted is SHMID:OFFSET"),
+    ("atomic a 0:0", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 fetch-and-add", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 add 1", "add: wanted is fetch-and-add or compare-and-swap"),
+    ("atomic a 0:0 fetch-and-add 1 2", "wanted is one number to add"),
+    ("atomic a 0:0 compare-and-swap 1", "wanted are EXPECTED and NEW"),
+    ("atomic a 0:0 compare-and-swap 1 2 3", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 fetch-and-add x", "x: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add 1K", "1K: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add 18446744073709551616", "wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add -- --1", "--1: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add -1", "-1: no such option"),
     ("map --shmid 0 f", "--shmid and --shm-offset say where to map"),
     ("map --shmid 256 --shm-offset 0 f", "--shmid 256: wanted is a number from 0 to 255"),
     ("map --shmid 0 --shm-offset 1Q f", "--shm-offset 1Q: wanted is a size"),
@@ -46,7 +59,7 @@ USAGE = (
     ("map --shmid 0 --shm-offset 0 f --", "a command is wanted after --"),
 )
 
-COMMANDS = ("map", "list", "read", "write")
+COMMANDS = ("map", "list", "watch", "read", "write", "atomic")
 PEERS = COMMANDS[1:]
 
 
@@ -76,12 +89,12 @@ class Cli(Case):
             wanted = command in PEERS
             self.want((wanted, wanted), ("--source ADDRESS " in out, "--timeout SECONDS " in out),
                       f"whether mrshare {command} --help has --source and --timeout")
-            self.want(command == "list", "--json " in out, f"whether mrshare {command} --help has --json")
+            self.want(command in ("list", "watch"), "--json " in out, f"whether mrshare {command} --help has --json")
 
     def test_no_device(self):
         """Where there is no RDMA device every command that connects fails with one line."""
         self.need(not os.path.exists("/dev/infiniband/rdma_cm"), "this machine has RDMA")
-        for line in ("list a", "read a 0:0 1", "write a 0:0 /dev/null"):
+        for line in ("list a", "watch a", "read a 0:0 1", "write a 0:0 /dev/null", "atomic a 0:0 fetch-and-add 1"):
             code, out, err = self.mrshare(*line.replace(" a", " 127.0.0.1", 1).split(" "))
             self.want((1, "", 1), (code, out, err.count("\n")), f"exit code, output and lines of error of 'mrshare {line}'")
             self.want_in("rdma", err.lower(), f"the error of 'mrshare {line}'")
