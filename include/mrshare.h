@@ -150,7 +150,8 @@ int mrshare_set_write(struct mrshare *conn, bool write);
 /* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun. */
 int mrshare_set_thread(struct mrshare *conn, bool thread);
 /* Disconnects and frees; NULL inside is fine. What is outstanding fails with -ECANCELED, and its callbacks run before
- * this returns. No other call on the connection may be running, and it must not be called from a callback. */
+ * this returns. No other call on the connection may be running. Called from one of its callbacks it does nothing and leaves
+ * the handle as it is; mrshare_error_code() says -EDEADLK. */
 void mrshare_close(struct mrshare **conn);
 
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
@@ -207,7 +208,7 @@ int mrshare_changes(const struct mrshare_entry *before, size_t before_count, con
  * transferred. A range of size 0 is checked no further and succeeds.
  * -ENXIO: a part is not mapped, the error names it; -EACCES: not granted, or the mapping does not allow it; -ESTALE: the
  * mapping was removed meanwhile; -ECONNRESET, -ETIMEDOUT: the connection was lost; -EOVERFLOW; -ENOTCONN: never connected;
- * -EAGAIN: MRSHARE_OPERATIONS_MAX are outstanding; and the errors of mrshare_connect() where it is to connect anew.
+ * and the errors of mrshare_connect() where it is to connect anew.
  */
 
 /* Read and write [shm_offset, shm_offset + size) of region `shmid`. */

@@ -150,13 +150,29 @@ static void shut_down(struct mrshare *conn)
 	pthread_mutex_unlock(&conn->mutex);
 }
 
+static bool is_in_callback(struct mrshare *conn)
+{
+	if (conn->pid != getpid())
+		return false;
+	pthread_mutex_lock(&conn->mutex);
+	bool in_callback = conn->calling_back && pthread_equal(conn->caller_back, pthread_self());
+	pthread_mutex_unlock(&conn->mutex);
+	return in_callback;
+}
+
 void mrshare_close(struct mrshare **conn_ptr)
 {
 	struct mrshare *conn = *conn_ptr;
-	*conn_ptr = NULL;
 	if (!conn)
 		return;
 	error_enter(__func__);
+	if (is_in_callback(conn)) {
+		struct err err;
+		err_set(&err, -EDEADLK, "a connection cannot be closed in its own callback");
+		error_publish(&err);
+		return;
+	}
+	*conn_ptr = NULL;
 	if (conn->pid != getpid()) {
 		/* Only what is this process's own, whatever state another thread had left the rest in. */
 		service_free(conn);

@@ -131,6 +131,7 @@ struct mrshare {
 	struct waiter *leader; /* it moves the connection on while it waits */
 	bool leader_sleeps;
 	bool calling_back;
+	pthread_t caller_back; /* who runs the callback */
 	pthread_t thread;
 	bool thread_runs;
 	bool thread_watches_sends;

@@ -316,6 +316,7 @@ void service_call_back(struct mrshare *conn)
 	if (conn->calling_back)
 		return;
 	conn->calling_back = true;
+	conn->caller_back = pthread_self();
 	/* Those that are there now: what a callback posts may end at once and be the next one. */
 	struct op *last = TAILQ_LAST(&conn->lists[OP_CALLBACK], op_list), *op = NULL;
 	while (op != last) {

@@ -336,6 +336,25 @@ START_TEST(callbacks_post_and_wait)
 }
 END_TEST
 
+static void close_in_callback(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	struct mrshare *handle = of;
+	mrshare_close(&handle);
+	ck_assert_ptr_eq(handle, of);
+	ck_assert_int_eq(mrshare_error_code(), -EDEADLK);
+	ck_assert_str_eq(mrshare_error_call(), "mrshare_close");
+	note_result(of, completion);
+}
+
+START_TEST(a_close_in_a_callback_does_nothing)
+{
+	const struct mrshare_how how = { .done = close_in_callback };
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 10, &how, NULL), 0);
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 10), 0);
+}
+END_TEST
+
 static void post_on_end(struct mrshare *of, const struct mrshare_completion *completion)
 {
 	const struct mrshare_how how = { .done = post_on_end };
@@ -458,6 +477,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_device_that_takes_nothing, 0, 8);
 	tcase_add_test(tcase, callbacks_post_and_wait);
 	tcase_add_test(tcase, a_close_ends_what_is_outstanding);
+	tcase_add_test(tcase, a_close_in_a_callback_does_nothing);
 	tcase_add_test(tcase, threads_share_a_connection);
 	tcase_add_test(tcase, one_that_waits_holds_up_nobody);
 	suite_add_tcase(suite, tcase);
@@ -472,6 +492,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(threaded, callbacks_post_and_wait);
 	tcase_add_loop_test(threaded, one_is_cancelled, 0, 2);
 	tcase_add_test(threaded, a_close_ends_what_is_outstanding);
+	tcase_add_test(threaded, a_close_in_a_callback_does_nothing);
 	tcase_add_test(threaded, a_silent_wire_ends_the_connection);
 	suite_add_tcase(suite, threaded);
 }
