@@ -124,6 +124,18 @@ struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t s
 	};
 }
 
+static struct catalog_root root;
+
+void fake_spoil_root(uint32_t views, uint32_t bytes)
+{
+	struct catalog_root spoilt = root;
+	spoilt.view_count += views;
+	spoilt.slot_size += bytes;
+	if (bytes < CATALOG_SIZE)
+		spoilt.slot_crc = catalog_crc(catalog + 64, spoilt.slot_size);
+	catalog_root_write(&spoilt, catalog);
+}
+
 void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size_t count)
 {
 	pthread_mutex_lock(&lock);
@@ -133,7 +145,7 @@ void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size
 		ck_assert_int_gt(n, 0);
 		size += (size_t)n;
 	}
-	struct catalog_root root = {
+	root = (struct catalog_root){
 		.generation = generation,
 		.slot_offset = CATALOG_ROOT_SIZE,
 		.slot_size = (uint32_t)size,
@@ -484,6 +496,7 @@ int cm_create_qp(struct rdma_cm_id *of, struct ibv_pd *pd, struct ibv_qp_init_at
 	INJECT();
 	if (fake.no_inline && attr->cap.max_inline_data)
 		return -EINVAL;
+	pthread_mutex_lock(&lock);
 	qp = object(sizeof(*qp));
 	qp->context = &context;
 	qp->send_cq = attr->send_cq;
@@ -492,6 +505,7 @@ int cm_create_qp(struct rdma_cm_id *of, struct ibv_pd *pd, struct ibv_qp_init_at
 	held_head = held_tail = receive_head = receive_tail = 0;
 	fake.on_wire = 0;
 	of->qp = qp;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 

@@ -45,6 +45,8 @@ extern struct fake_daemon fake;
 void fake_reset(void);
 /* The catalog lists this generation. Mapping N has the key 100 + N. */
 void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size_t count);
+/* The root says so many views and bytes more than there are. */
+void fake_spoil_root(uint32_t views, uint32_t bytes);
 struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t size, uint8_t access);
 /* Sends a frame to the peer. */
 void fake_notice(uint32_t sequence, uint64_t generation, const uint64_t *withdrawn, uint32_t count);

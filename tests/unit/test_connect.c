@@ -152,6 +152,38 @@ START_TEST(without_inline_data_it_connects_too)
 }
 END_TEST
 
+/* Of a daemon that writes nonsense, and of one that never gets to write it whole. */
+START_TEST(a_catalog_that_makes_no_sense)
+{
+	const uint8_t rw = MRSHARE_READ | MRSHARE_WRITE;
+	const struct mrshare_entry overlapping[] = { fake_entry(1, 0, 8192, rw), fake_entry(2, 4096, 8192, rw) },
+				   good = fake_entry(1, 0, 8192, rw), empty = fake_entry(1, 0, 0, rw);
+	char byte;
+	if (_i == 0)
+		fake_publish(1, overlapping, 2);
+	else if (_i == 1)
+		fake_publish(1, &empty, 1);
+	else
+		fake_spoil_root(_i == 2, _i == 2 ? 0 : _i == 3 ? 1 : 1u << 30);
+	if (_i == 5)
+		fake.torn = 1000000;
+	int wanted = _i == 5 ? -ETIMEDOUT : -EBADMSG;
+	if (_i == 5)
+		fake_publish(1, &good, 1);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), wanted);
+	ck_assert_ptr_nonnull(strstr(mrshare_error(), "catalog"));
+	fake.torn = 0;
+	fake_publish(1, &good, 1);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+
+	/* Later it costs the calls that need it, not the connection. */
+	fake_publish(2, overlapping, 2);
+	ck_assert_int_eq(mrshare_refresh(conn), -EBADMSG);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+	ck_assert_uint_eq(fake.connects, 2);
+}
+END_TEST
+
 static int results[8];
 static unsigned int result_count;
 static void note_result(struct mrshare *of, const struct mrshare_completion *completion)
@@ -279,6 +311,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, a_source_is_of_the_same_family);
 	tcase_add_test(tcase, an_address_that_is_none);
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
+	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
 	tcase_add_test(tcase, a_connect_is_posted);
 	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
 	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);

@@ -412,6 +412,52 @@ START_TEST(threads_share_a_connection)
 }
 END_TEST
 
+static _Atomic unsigned int posted_count, ended_count, good_count;
+
+static void count_end(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	int r = completion->result;
+	ck_assert_msg(r == 0 || r == -ECONNRESET || r == -ECANCELED || r == -ESTALE, "got %d: %s", r, mrshare_error());
+	ended_count++;
+	good_count += r == 0;
+}
+
+static void *post_and_wait(void *data)
+{
+	const struct mrshare_how how = { .done = count_end, .timeout_ms = 20000 };
+	uint8_t in[3000], out[3000] = "";
+	uint64_t operation;
+	for (int i = 0; i < 300; i++) {
+		for (int k = 0; k < 5; k++) {
+			ck_assert_int_eq(mrshare_post_read(conn, 0, 0, in, sizeof(in), &how, &operation), 0);
+			posted_count++;
+		}
+		mrshare_cancel(conn, operation);
+		int r = mrshare_write(conn, 0, HALF - 3000, out, (size_t)i * 10);
+		ck_assert_msg(r == 0 || r == -ECONNRESET, "got %d: %s", r, mrshare_error());
+	}
+	while (ended_count != posted_count)
+		usleep(100);
+	return NULL;
+}
+
+START_TEST(threads_survive_losses)
+{
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, post_and_wait, NULL), 0);
+	for (int i = 0; i < 100; i++) {
+		usleep(2000);
+		fake_disconnect();
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(ended_count, 4 * 300 * 5);
+	ck_assert_uint_gt(good_count, 0);
+	ck_assert_uint_gt(fake.connects, 1);
+}
+END_TEST
+
 static void *watch_long(void *data)
 {
 	ck_assert_int_eq(mrshare_watch(conn, 1, 0), 0);
@@ -487,6 +533,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_checked_fixture(threaded, open_threaded, close_connection);
 	tcase_add_loop_test(threaded, bytes_arrive, 0, 2);
 	tcase_add_test(threaded, threads_share_a_connection);
+	tcase_add_test(threaded, threads_survive_losses);
 	tcase_add_test(threaded, threads_poll);
 	tcase_add_test(threaded, one_that_waits_holds_up_nobody);
 	tcase_add_test(threaded, callbacks_post_and_wait);
