@@ -430,9 +430,10 @@ const char *cm_event_name(enum rdma_cm_event_type type)
 int cm_id_new(struct rdma_event_channel *of, void *id_context, struct rdma_cm_id **ret_id)
 {
 	INJECT();
-	id = object(sizeof(*id));
+	pthread_mutex_lock(&lock);
+	*ret_id = id = object(sizeof(*id));
 	id->channel = of;
-	*ret_id = id;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
