@@ -1,23 +1,35 @@
-/* log.c: one line an event on standard error, written by one call so that lines never mix. */
+/* log.c: the daemon's log: one line an event, written by one call so that lines never mix. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/log.h"
 
 #include <errno.h>
+#include <json-c/json.h>
+#include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log_repeats.h"
+#include "base/log_send.h"
 
 static const char *const level_names[] = { "error", "warning", "info", "debug" };
 
-static enum log_level max_level = LOG_LEVEL_INFO;
+static atomic_int max_level = LOG_LEVEL_INFO;
+static bool writes_json;
+static log_send_fn *send_to;
+
+static _Thread_local struct log_field next_fields[LOG_FIELDS_MAX];
+static _Thread_local size_t next_field_count;
 
 void log_set_level(enum log_level level)
 {
-	max_level = level;
+	atomic_store(&max_level, (int)level);
 }
 
 int log_level_parse(const char *name, enum log_level *ret_level)
@@ -31,25 +43,114 @@ int log_level_parse(const char *name, enum log_level *ret_level)
 	return -EINVAL;
 }
 
-void log_line(enum log_level level, const char *format, ...)
+const char *log_level_name(enum log_level level)
 {
-	if (level > max_level)
-		return;
+	return level_names[level];
+}
 
-	char line[1024];
-	int n = snprintf(line, sizeof(line), "%s: ", level_names[level]);
+void log_set_json(void)
+{
+	writes_json = true;
+}
+
+int log_set_send(log_send_fn *send)
+{
+	int r = log_send_start(send);
+	if (r == 0)
+		send_to = send;
+	return r;
+}
+
+void log_field(const char *name, const char *format, ...)
+{
+	if (next_field_count == LOG_FIELDS_MAX)
+		return;
+	struct log_field *field = &next_fields[next_field_count++];
+	field->name = name;
 	va_list args;
 	va_start(args, format);
-	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+	vsnprintf(field->value, sizeof(field->value), format, args);
 	va_end(args);
-	text_sanitize(line);
+	text_sanitize(field->value);
+}
 
-	size_t len = strlen(line);
-	line[len] = '\n';
-	/* A log that nobody reads must not stop the daemon: what would wait is lost. */
+/* A log that nobody reads must not stop the daemon: what would wait is lost. A pipe that has room takes PIPE_BUF. */
+static void write_bytes(const char *bytes, size_t size)
+{
 	struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (poll(&fd, 1, 0) == 1 && fd.revents & POLLOUT) {
-		ssize_t ignored = write(STDERR_FILENO, line, len + 1);
+	if (size <= PIPE_BUF && poll(&fd, 1, 0) == 1 && fd.revents & POLLOUT) {
+		ssize_t ignored = write(STDERR_FILENO, bytes, size);
 		(void)ignored;
 	}
+}
+
+static void write_plain(const struct log_record *record)
+{
+	char line[LOG_TEXT_MAX + 16];
+	int n = snprintf(line, sizeof(line), "%s: %s\n", level_names[record->level], record->text);
+	write_bytes(line, (size_t)n);
+}
+
+static void write_json(const struct log_record *record)
+{
+	char when[40];
+	struct timespec now;
+	struct tm utc;
+	clock_gettime(CLOCK_REALTIME, &now);
+	size_t n = strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+	snprintf(when + n, sizeof(when) - n, ".%06ldZ", now.tv_nsec / 1000);
+
+	struct json_object *object = json_object_new_object();
+	if (!object)
+		return;
+	json_object_object_add(object, "time", json_object_new_string(when));
+	json_object_object_add(object, "level", json_object_new_string(level_names[record->level]));
+	json_object_object_add(object, "message", json_object_new_string(record->text));
+	for (size_t i = 0; i < record->field_count; i++)
+		json_object_object_add(object, record->fields[i].name, json_object_new_string(record->fields[i].value));
+	char line[PIPE_BUF];
+	int size = snprintf(line, sizeof(line), "%s\n",
+		json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
+	json_object_put(object);
+	if ((size_t)size < sizeof(line))
+		write_bytes(line, (size_t)size);
+}
+
+static void emit(const struct log_record *record)
+{
+	if (send_to)
+		log_send(record);
+	else if (writes_json)
+		write_json(record);
+	else
+		write_plain(record);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+	struct log_record record = { .level = level, .field_count = next_field_count };
+	memcpy(record.fields, next_fields, next_field_count * sizeof(next_fields[0]));
+	next_field_count = 0;
+	if ((int)level > atomic_load(&max_level))
+		return;
+
+	va_list args;
+	va_start(args, format);
+	vsnprintf(record.text, sizeof(record.text), format, args);
+	va_end(args);
+	text_sanitize(record.text);
+	if (level > LOG_LEVEL_WARNING || log_repeats_pass(&record, emit))
+		emit(&record);
+}
+
+void log_tick(void)
+{
+	log_repeats_tick(emit, false);
+}
+
+void log_finish(void)
+{
+	log_repeats_tick(emit, true);
+	if (send_to)
+		log_send_end();
 }

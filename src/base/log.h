@@ -1,17 +1,60 @@
-/* log.h: the daemon's log: one line an event on standard error, its level first. */
+/* log.h: the daemon's log: one line an event, with fields for programs. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+enum {
+	LOG_TEXT_MAX = 1000, /* bytes of a line, without its level, its end included */
+	LOG_FIELDS_MAX = 8,
+};
+
+/* What a line is about, by the names of systemd's journal: upper case, of a constant string. */
+struct log_field {
+	const char *name;
+	char value[80];
+};
+
+struct log_record {
+	enum log_level level;
+	char text[LOG_TEXT_MAX];
+	struct log_field fields[LOG_FIELDS_MAX];
+	size_t field_count;
+};
 
 /* Lines above this level are not written. Default: info. */
 void log_set_level(enum log_level level);
 /* The level with that name ("error" to "debug"), or -EINVAL. */
 int log_level_parse(const char *name, enum log_level *ret_level);
+const char *log_level_name(enum log_level level);
 
-/* From any thread. Control characters become '?', since parts of a line may come from a peer. */
+/* Lines are JSON objects, with the fields, from now on. */
+void log_set_json(void);
+/* Lines go to `send`, which may block, on a thread of its own. What it does not take in time is lost and counted.
+ * -ENOMEM, -EAGAIN. */
+typedef void log_send_fn(const struct log_record *record);
+int log_set_send(log_send_fn *send);
+
+/* A field of the line that this thread logs next; what is too long is cut, what is too many left out. Called by what a
+ * line names its subject with, see provider_tag() and its like. The first field says whose line it is. */
+void log_field(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * From any thread; never blocks: what standard error does not take is lost. Control characters become '?', since parts
+ * of a line may come from a peer; so does what is no UTF-8.
+ *
+ * Of errors and warnings that differ in numbers only, and have the same first field, the first few in some seconds are
+ * written, and the others counted: log_tick() writes their number.
+ */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Call it about once a second. */
+void log_tick(void);
+/* At the end: writes what is counted, and gives `send` a moment for what it has not taken. */
+void log_finish(void);
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)

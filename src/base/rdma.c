@@ -3,6 +3,7 @@
 #include "base/rdma.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
@@ -19,6 +20,11 @@ static int code(int r)
 	if (r == 0)
 		return 0;
 	return r > 0 ? -r : errno_code();
+}
+
+void verbs_init(void)
+{
+	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
 }
 
 int cm_channel_new(struct rdma_event_channel **ret_channel)
@@ -169,11 +175,15 @@ int cm_devices(struct ibv_context ***ret_contexts)
 	return 0;
 }
 
-void cm_devices_free(struct ibv_context ***contexts)
+void cm_device_release(struct ibv_context **context)
 {
-	if (*contexts)
-		rdma_free_devices(*contexts);
-	*contexts = NULL;
+	/* librdmacm counts for each context in a list, and frees the list. */
+	struct ibv_context **list = *context ? calloc(2, sizeof(*list)) : NULL;
+	if (list) {
+		list[0] = *context;
+		rdma_free_devices(list);
+	}
+	*context = NULL;
 }
 
 const char *verbs_device_name(struct ibv_context *context)
@@ -184,6 +194,17 @@ const char *verbs_device_name(struct ibv_context *context)
 int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
 {
 	return code(ibv_query_device(context, ret_attr));
+}
+
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps)
+{
+	struct ibv_device_attr_ex attr = { 0 };
+	int r = code(ibv_query_device_ex(context, NULL, &attr));
+	if (r < 0)
+		return r;
+	bool has = attr.odp_caps.general_caps & IBV_ODP_SUPPORT;
+	*ret_rc_caps = has ? attr.odp_caps.per_transport_caps.rc_odp_caps : 0;
+	return 0;
 }
 
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *ret_attr)
@@ -283,14 +304,14 @@ int verbs_set_async_nonblocking(struct ibv_context *context)
 	return fd_set_nonblocking(context->async_fd);
 }
 
-int verbs_next_async_event(struct ibv_context *context, enum ibv_event_type *ret_type)
+int verbs_next_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
 {
-	struct ibv_async_event event;
-	if (ibv_get_async_event(context, &event))
-		return errno_code();
-	*ret_type = event.event_type;
-	ibv_ack_async_event(&event);
-	return 0;
+	return ibv_get_async_event(context, ret_event) ? errno_code() : 0;
+}
+
+void verbs_ack_async_event(struct ibv_async_event *event)
+{
+	ibv_ack_async_event(event);
 }
 
 const char *verbs_event_name(enum ibv_event_type type)

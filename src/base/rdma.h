@@ -16,6 +16,10 @@
  * destroys takes NULL inside and nulls the pointer when it succeeded. None blocks unless it says so.
  */
 
+/* Once, before any other call, of a program that is all ours: what was on a removed device can be destroyed without an
+ * error. */
+void verbs_init(void);
+
 /* What rdma_cm says of an event, copied, with the event acknowledged: an id may be destroyed at once. */
 struct cm_event {
 	enum rdma_cm_event_type type;
@@ -51,13 +55,16 @@ int cm_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_at
 void cm_destroy_qp(struct rdma_cm_id *id);
 struct sockaddr *cm_peer_addr(struct rdma_cm_id *id);
 struct sockaddr *cm_local_addr(struct rdma_cm_id *id);
-/* The contexts that rdma_cm uses itself, so that a PD made on one fits the ids of that device. The array ends with
- * NULL. */
+/* The contexts that rdma_cm uses itself, so that a PD made on one fits the ids of that device; -ENODEV where there are
+ * none. The array ends with NULL and is the caller's to free(); so is each context to release: it stays open until then,
+ * and a removed device's is closed then. May block: workers only, but at the start. */
 int cm_devices(struct ibv_context ***ret_contexts);
-void cm_devices_free(struct ibv_context ***contexts);
+void cm_device_release(struct ibv_context **context);
 
 const char *verbs_device_name(struct ibv_context *context);
 int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr);
+/* enum ibv_odp_transport_cap_bits of RC queue pairs; 0: no on-demand paging. */
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *ret_attr);
 int verbs_alloc_pd(struct ibv_context *context, struct ibv_pd **ret_pd);
 int verbs_dealloc_pd(struct ibv_pd **pd);
@@ -75,8 +82,9 @@ int verbs_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *ret_wc);
 const char *verbs_wc_status_name(enum ibv_wc_status status);
 /* The async event fd made non-blocking. */
 int verbs_set_async_nonblocking(struct ibv_context *context);
-/* The type of the next async event, acknowledged; -EAGAIN where there is none. */
-int verbs_next_async_event(struct ibv_context *context, enum ibv_event_type *ret_type);
+/* The next async event; -EAGAIN where there is none. What it names is not destroyed before it is acknowledged. */
+int verbs_next_async_event(struct ibv_context *context, struct ibv_async_event *ret_event);
+void verbs_ack_async_event(struct ibv_async_event *event);
 const char *verbs_event_name(enum ibv_event_type type);
 
 int verbs_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, struct ibv_qp **ret_qp);

@@ -30,6 +30,8 @@ struct job {
 /* `name` shows up in ps and top (15 bytes). At most `max_threads` threads, `max_big` of them with big jobs. One thread
  * exists from the start. Errors: -ENOMEM, -EAGAIN, -EMFILE. */
 int worker_pool_new(const char *name, unsigned int max_threads, unsigned int max_big, struct worker_pool **ret_pool);
+/* A higher limit. A lower one is not taken: those that it was made for may be there still. */
+void worker_pool_raise_max(struct worker_pool *pool, unsigned int max_threads);
 /* Readable when worker_pool_collect() has something to do. */
 int worker_pool_fd(const struct worker_pool *pool);
 void worker_pool_submit(struct worker_pool *pool, struct job *job);

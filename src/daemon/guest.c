@@ -109,5 +109,5 @@ void guest_queue_kick(void *data, unsigned int queue)
 void guest_fail(void *data)
 {
 	struct guest *guest = data;
-	pmem_fail_waiting(guest->pmem);
+	pmem_fail_all(guest->pmem);
 }

@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,8 @@ static int parse_map_key(struct options_map *map, bool *have_shmid, const char *
 		return parse_shmid(value, &map->shmid, err);
 	}
 	if (len == 4 && strncmp(key, "path", len) == 0) {
+		if (strlen(value) >= PATH_MAX)
+			return err_set(err, -ENAMETOOLONG, "the path is longer than %d bytes", PATH_MAX - 1);
 		free(map->path);
 		map->path = strdup(value);
 		return map->path ? 0 : no_memory(err);
@@ -316,6 +319,14 @@ static int on_map(struct options *options, const char *value, struct err *err)
 		return r < 0 ? r : no_memory(err);
 	}
 	*out = map;
+	return 0;
+}
+
+static int on_map_file(struct options *options, const char *value, struct err *err)
+{
+	if (!*value)
+		return err_set(err, -EINVAL, "wanted the path of a file");
+	options->map_file = value;
 	return 0;
 }
 
@@ -433,6 +444,12 @@ static int on_unsealed(struct options *options, const char *value, struct err *e
 	return 0;
 }
 
+static int on_odp(struct options *options, const char *value, struct err *err)
+{
+	options->odp = true;
+	return 0;
+}
+
 static int on_any_filesystem(struct options *options, const char *value, struct err *err)
 {
 	options->any_filesystem = true;
@@ -443,6 +460,12 @@ static int on_log_level(struct options *options, const char *value, struct err *
 {
 	if (log_level_parse(value, &options->log_level) < 0)
 		return err_set(err, -EINVAL, "'%s': wanted error, warning, info or debug", value);
+	return 0;
+}
+
+static int on_log_json(struct options *options, const char *value, struct err *err)
+{
+	options->log_json = true;
 	return 0;
 }
 
@@ -463,6 +486,7 @@ static const struct option_spec {
 	const char *argument; /* NULL: takes none */
 	option_fn *parse;
 	const char *help;
+	bool is_setting; /* a map file may have it too */
 } specs[] = {
 	{ "provider-socket", "PATH", on_provider_socket, "take mappings from local programs on this Unix socket" },
 	{ "socket-path", "PATH[,shmid=N]...", on_socket_path,
@@ -478,6 +502,9 @@ static const struct option_spec {
 	{ "shmem", "ID:SIZE", on_shmem, "a shared memory region: ID 0 to 255 (repeatable)" },
 	{ "map", "shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", on_map,
 		"map a file for as long as the daemon runs (repeatable)" },
+	{ "map-file", "PATH", on_map_file,
+		"map what the lines of this file say, as --map does, and read it anew upon SIGHUP; it may also have "
+		"log-level and max-..." },
 	{ "rdma-listen", "ADDR[:PORT]", on_rdma_listen,
 		"take peers on this address: IPv4, [IPv6] or a name; port 7471 (repeatable)" },
 	{ "no-rdma", NULL, on_no_rdma, "use no RDMA device: nothing is published to peers" },
@@ -487,16 +514,19 @@ static const struct option_spec {
 	{ "revoke-timeout", "SECONDS", on_revoke_timeout,
 		"how long peers and front-ends have to let go of a mapping that is removed (default 1)" },
 	{ "keepalive", "SECONDS", on_keepalive, "how often peers hear from the daemon (default 5)" },
-	{ "max-mappings", "TOTAL[,EACH]", on_max_mappings, "mappings, in total and per provider (default 4096)" },
-	{ "max-bytes", "TOTAL[,EACH]", on_max_bytes, "bytes mapped, in total and per provider (default: no limit)" },
+	{ "max-mappings", "TOTAL[,EACH]", on_max_mappings, "mappings, in total and per provider (default 4096)", true },
+	{ "max-bytes", "TOTAL[,EACH]", on_max_bytes, "bytes mapped, in total and per provider (default: no limit)",
+		true },
 	{ "max-extents", "N", on_max_extents, "memory registrations per device (default 65536)" },
-	{ "max-peers", "N", on_max_peers, "peers connected at a time (default 1024)" },
-	{ "max-providers", "N", on_max_providers, "providers connected at a time (default 32)" },
-	{ "max-front-ends", "N", on_max_front_ends, "front-ends connected at a time (default 16)" },
+	{ "max-peers", "N", on_max_peers, "peers connected at a time (default 1024)", true },
+	{ "max-providers", "N", on_max_providers, "providers connected at a time (default 32)", true },
+	{ "max-front-ends", "N", on_max_front_ends, "front-ends connected at a time (default 16)", true },
 	{ "max-mr-size", "SIZE", on_max_mr_size, "bytes per memory registration (default: what the device allows)" },
+	{ "odp", NULL, on_odp, "pin no mapped memory: on-demand paging of the device" },
 	{ "unsealed", "allow|refuse", on_unsealed, "files that can be truncated while mapped (default allow)" },
 	{ "any-filesystem", NULL, on_any_filesystem, "also map files of FUSE, NFS, 9p, CIFS and their like" },
-	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)" },
+	{ "log-level", "LEVEL", on_log_level, "error, warning, info or debug (default info)", true },
+	{ "log-json", NULL, on_log_json, "write the log as JSON, one object a line" },
 	{ "print-capabilities", NULL, on_print_capabilities,
 		"print what kind of vhost-user back-end this is, as JSON" },
 	{ "version", NULL, on_version, "print the version" },
@@ -545,11 +575,16 @@ static int check_sockets(const struct options *options, struct err *err)
 	bool has_fd = false, has_path = false;
 	for (size_t i = 0; i < options->socket_count; i++) {
 		const struct options_socket *socket = &options->sockets[i];
-		has_fd |= !socket->path;
-		has_path |= socket->path != NULL;
+		bool is_fd = !socket->path && !socket->passed;
+		has_fd |= is_fd;
+		has_path |= !is_fd;
 		int r = check_socket(options, socket, err);
 		if (r < 0) {
-			err_prefix(err, socket->path ? "--socket-path %s" : "--fd%s", socket->path ? socket->path : "");
+			err_prefix(err,
+				socket->path ? "--socket-path %s"
+				: is_fd      ? "--fd%s"
+					     : "the vhost socket%s",
+				socket->path ? socket->path : "");
 			return r;
 		}
 		if (socket->path && options->provider_socket && strcmp(socket->path, options->provider_socket) == 0)
@@ -557,12 +592,88 @@ static int check_sockets(const struct options *options, struct err *err)
 				err, -EINVAL, "--socket-path and --provider-socket are the same, %s", socket->path);
 	}
 	if (has_fd && has_path)
-		return err_set(err, -EINVAL, "--fd and --socket-path exclude each other");
+		return err_set(err, -EINVAL, "--fd and other sockets for front-ends exclude each other");
 	return 0;
 }
 
-/* What flags must agree on. */
-static int check_together(const struct options *options, struct err *err)
+int options_pass_frontends(struct options *options, int fd, struct err *err)
+{
+	for (size_t i = 0; i < options->socket_count; i++) {
+		if (!options->sockets[i].path && options->sockets[i].fd == fd)
+			return err_set(err, -EEXIST, "it is --fd %d as well: leave out the flag", fd);
+	}
+	struct options_socket *out = APPEND(options->sockets, options->socket_count);
+	if (!out)
+		return no_memory(err);
+	out->fd = fd;
+	out->passed = true;
+	return 0;
+}
+
+int options_pass_providers(struct options *options, int fd, struct err *err)
+{
+	if (options->provider_socket)
+		return err_set(err, -EEXIST, "there is --provider-socket %s as well: leave out one of them",
+			options->provider_socket);
+	if (options->provider_fd >= 0)
+		return err_set(err, -EEXIST, "there is another for providers: pass one");
+	options->provider_fd = fd;
+	return 0;
+}
+
+static int check_map(const struct options *options, const struct options_map *map, struct err *err)
+{
+	const struct options_shmem *shmem = NULL;
+	for (size_t i = 0; i < options->shmem_count; i++) {
+		if (options->shmem[i].shmid == map->shmid)
+			shmem = &options->shmem[i];
+	}
+	if (!shmem)
+		return err_set(err, -EINVAL, "region %u is not given by --shmem", map->shmid);
+	if (!range_fits(map->shm_offset, map->len ? map->len : PAGE, shmem->size))
+		return err_set(err, -EINVAL, "%s does not fit into region %u, which has %s", map->path, map->shmid,
+			size_format(shmem->size).text);
+	return 0;
+}
+
+static int parse_setting(const struct option_spec *spec, const char *value, struct options *settings, struct err *err)
+{
+	int r = -EINVAL;
+	if (!spec->is_setting)
+		err_set(err, r, "it cannot change while mrshared runs: give it as a flag");
+	else if (!value)
+		err_set(err, r, "wanted %s=%s", spec->name, spec->argument);
+	else
+		r = spec->parse(settings, value, err);
+	if (r < 0)
+		err_prefix(err, "%s", spec->name);
+	return r;
+}
+
+int options_parse_line(const char *line, struct options *settings, struct options_map *ret_map, struct err *err)
+{
+	const char *equals = strchr(line, '=');
+	size_t len = equals ? (size_t)(equals - line) : strlen(line);
+	ret_map->path = NULL;
+	for (size_t i = 0; i < SPEC_COUNT; i++) {
+		if (strlen(specs[i].name) == len && strncmp(specs[i].name, line, len) == 0)
+			return parse_setting(&specs[i], equals ? equals + 1 : NULL, settings, err);
+	}
+	struct options parsed = { 0 };
+	int r = on_map(&parsed, line, err);
+	if (r < 0)
+		return r;
+	struct options_map map = parsed.maps[0];
+	free(parsed.maps);
+	r = check_map(settings, &map, err);
+	if (r < 0)
+		free(map.path);
+	else
+		*ret_map = map;
+	return r;
+}
+
+int options_check(const struct options *options, struct err *err)
 {
 	if (options->no_rdma && options->listen_count)
 		return err_set(err, -EINVAL, "--no-rdma and --rdma-listen exclude each other");
@@ -570,22 +681,16 @@ static int check_together(const struct options *options, struct err *err)
 		return err_set(err, -EINVAL, "--rdma-listen ADDR[:PORT] is missing (or --no-rdma to publish nothing)");
 	if (!options->shmem_count)
 		return err_set(err, -EINVAL, "--shmem ID:SIZE is missing: at least one region is needed");
-	if (!options->provider_socket && !options->map_count)
-		return err_set(
-			err, -EINVAL, "--provider-socket PATH or --map is missing: nothing could ever be mapped");
+	if (!options->provider_socket && options->provider_fd < 0 && !options->map_count && !options->map_file)
+		return err_set(err, -EINVAL,
+			"--provider-socket PATH, --map or --map-file is missing: nothing could ever be mapped");
 
 	for (size_t i = 0; i < options->map_count; i++) {
-		const struct options_map *map = &options->maps[i];
-		const struct options_shmem *shmem = NULL;
-		for (size_t j = 0; j < options->shmem_count; j++) {
-			if (options->shmem[j].shmid == map->shmid)
-				shmem = &options->shmem[j];
+		int r = check_map(options, &options->maps[i], err);
+		if (r < 0) {
+			err_prefix(err, "--map");
+			return r;
 		}
-		if (!shmem)
-			return err_set(err, -EINVAL, "--map: region %u is not given by --shmem", map->shmid);
-		if (!range_fits(map->shm_offset, map->len ? map->len : PAGE, shmem->size))
-			return err_set(err, -EINVAL, "--map: %s does not fit into region %u, which has %s", map->path,
-				map->shmid, size_format(shmem->size).text);
 	}
 	return check_sockets(options, err);
 }
@@ -603,6 +708,7 @@ static void long_options_fill(struct option long_options[SPEC_COUNT + 1])
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err)
 {
 	*ret_options = (struct options){
+		.provider_fd = -1,
 		.socket_mode = 0600,
 		.socket_group = (gid_t)-1,
 		.revoke_timeout_ms = 1000,
@@ -649,5 +755,5 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 	}
 	if (optind < argc)
 		return err_set(err, -EINVAL, "'%s' is no flag: see mrshared --help", argv[optind]);
-	return check_together(ret_options, err);
+	return 0;
 }

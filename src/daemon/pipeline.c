@@ -3,9 +3,9 @@
 /*
  * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
  * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
- * DEREGISTERING, CLEARING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a front-end
- * (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away, is undone
- * by the same steps that remove a live mapping, entered where it stands.
+ * DEREGISTERING, CLEARING, SYNCING, CLOSING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING),
+ * a front-end (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes
+ * away, is undone by the same steps that remove a live mapping, entered where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/container.h"
 #include "base/fd.h"
@@ -34,6 +35,9 @@ enum {
 	WORKERS_SPARE = 8,
 	WORKERS_BIG = 2, /* that pin much memory at a time */
 	BIG_BYTES = 256 << 20,
+	JOINS_MAX =
+		4, /* mappings being registered on a device that came, so that nobody's request waits for them all */
+	CONNECTORS = 2, /* that make queue pairs */
 	DESTROYERS = 4, /* of queue pairs and ids; the end of an id can take a minute */
 	DESTROYERS_BIG = 3,
 };
@@ -42,14 +46,17 @@ enum life_state {
 	LIFE_CHECKING,      /* the file is looked at and mapped -> REGISTERING, LIVE (no RDMA), CLEARING (failed) */
 	LIFE_REGISTERING,   /* -> PUBLISHING, DEREGISTERING (cancelled), CLEARING (failed) */
 	LIFE_PUBLISHING,    /* -> LIVE, WITHDRAWING (cancelled) */
-	LIFE_LIVE,          /* -> WITHDRAWING */
+	LIFE_LIVE,          /* devices come and go -> WITHDRAWING */
 	LIFE_WITHDRAWING,   /* no peer has it any more, no front-end or its time is over -> DEREGISTERING, CLEARING (no
 			       RDMA) */
 	LIFE_DEREGISTERING, /* -> CLEARING, DROPPING (failed), STUCK (failed again) */
 	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
 	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
-	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go) */
-	LIFE_HELD,          /* its range is all that is left of it, until that front-end lets go */
+	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go), SYNCING */
+	LIFE_HELD,          /* its range is left of it, and its file on a disk, until that front-end lets go ->
+			       SYNCING */
+	LIFE_SYNCING,       /* a file on a disk that guests may have written to is made durable -> CLOSING */
+	LIFE_CLOSING,       /* that file is closed, then it is gone */
 };
 
 struct life {
@@ -58,33 +65,43 @@ struct life {
 	struct mapping mapping;
 	enum life_state state;
 	char name[96];              /* whose it is, for logs */
+	pid_t pid;                  /* of the provider; 0: static */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
-	struct err err;             /* why it failed; code 0: it did not */
-	struct err undo_err;        /* why the last step of removing it failed */
+	pipeline_static_fn *ended;  /* the same of a static mapping */
+	void *ended_data;
+	struct err err;      /* why it failed; code 0: it did not */
+	struct err undo_err; /* why the last step of removing it failed */
 
 	int fd;
-	bool placed; /* mapped over the reservation */
+	bool placed;    /* mapped over the reservation */
+	bool announced; /* to front-ends */
+	bool keeps_fd;  /* CLEARING leaves it open: what guests wrote is synced */
+	bool was_held;
 	bool unsealed, on_disk;
 	dev_t dev; /* of its file, once it is placed */
 	ino_t ino;
 	bool reserved; /* has room in the catalogs, but no entries */
-	bool pinned;   /* has its share of the memlock budget */
 	atomic_bool cancelled;
 	struct registration *registration;
+	struct device *devices[PUBLISH_DEVICES_MAX]; /* held: it is, is to be, or could not be registered there */
+	bool pinned[PUBLISH_DEVICES_MAX];            /* has its share of the memlock budget for that one */
+	size_t device_count;
+	struct device *change; /* LIVE, WITHDRAWING: the device that a job registers it on or drops; NULL: none */
+	struct err change_err;
 	bool with_peers;     /* WITHDRAWING: publish has not told that no peer has it */
 	bool with_frontends; /* a front-end may have it */
 	struct event_source *frontends_late;
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
 	struct job job;
-	struct publish_drop drops[]; /* one a device */
+	struct publish_drop drops[PUBLISH_DEVICES_MAX];
 };
 
 struct pipeline {
 	struct event_loop *loop;
 	const struct pipeline_config *config;
 	struct regions *regions;
-	struct worker_pool *workers, *deregisterer, *destroyer;
+	struct worker_pool *workers, *deregisterer, *connector, *destroyer;
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;
@@ -92,10 +109,7 @@ struct pipeline {
 	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
-
-	size_t static_pending;
-	pipeline_started_fn *started;
-	void *started_data;
+	unsigned int joins; /* jobs that register a live mapping on one more device */
 
 	unsigned int stopping; /* what has not stopped yet */
 	void (*stopped)(void *data);
@@ -104,8 +118,23 @@ struct pipeline {
 
 static void life_clear(struct life *life);
 static void life_deregister(struct life *life);
+static void life_follow_devices(struct life *life);
+static void follow_devices(struct pipeline *pipeline);
 static void life_register(struct life *life);
 static void life_withdraw(struct life *life);
+
+/* The name of a mapping in a line of the log, which gets its fields. */
+static const char *life_tag(const struct life *life)
+{
+	const struct mapping *mapping = &life->mapping;
+	if (life->pid)
+		log_field("MRSHARE_PROVIDER_PID", "%d", life->pid);
+	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, mapping->id);
+	log_field("MRSHARE_SHMID", "%u", mapping->shmid);
+	log_field("MRSHARE_SHM_OFFSET", "%" PRIu64, mapping->shm_offset);
+	log_field("MRSHARE_LEN", "%" PRIu64, mapping->len);
+	return life->name;
+}
 
 static struct life *of_job(struct job *job)
 {
@@ -133,10 +162,44 @@ static void submit(struct life *life, struct worker_pool *pool, enum life_state 
 	worker_pool_submit(pool, &life->job);
 }
 
-static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_count)
+static void hold_device(struct life *life, struct device *device)
 {
-	*ret_count = 0;
-	return pipeline->publish ? publish_devices(pipeline->publish, ret_count) : NULL;
+	publish_hold(life->pipeline->publish, device);
+	life->devices[life->device_count++] = device;
+}
+
+static uint64_t pinned_len(const struct life *life)
+{
+	return life->pipeline->publish_config.on_demand ? 0 : life->mapping.len;
+}
+
+static void unpin(struct life *life, size_t i)
+{
+	if (life->pinned[i])
+		memlock_give_back(&life->pipeline->memlock, pinned_len(life), 1);
+	life->pinned[i] = false;
+}
+
+static void release_device(struct life *life, struct device *device)
+{
+	size_t i = 0;
+	while (life->devices[i] != device)
+		i++;
+	unpin(life, i);
+	life->device_count--;
+	life->devices[i] = life->devices[life->device_count];
+	life->pinned[i] = life->pinned[life->device_count];
+	life->pinned[life->device_count] = false;
+	publish_release(life->pipeline->publish, device);
+}
+
+static bool has_device(const struct life *life, const struct device *device)
+{
+	for (size_t i = 0; i < life->device_count; i++) {
+		if (life->devices[i] == device)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -147,9 +210,7 @@ static struct device *const *devices_of(struct pipeline *pipeline, size_t *ret_c
 static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner,
 	const char *name, struct life **ret_life, struct err *err)
 {
-	size_t device_count;
-	devices_of(pipeline, &device_count);
-	struct life *life = calloc(1, sizeof(*life) + device_count * sizeof(life->drops[0]));
+	struct life *life = calloc(1, sizeof(*life));
 	if (!life)
 		return err_set(err, -ENOMEM, "out of memory");
 	life->pipeline = pipeline;
@@ -159,7 +220,8 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 	if (r < 0)
 		goto fail;
 	if (pipeline->publish) {
-		r = publish_reserve(pipeline->publish, mmap->len, err);
+		life->device_count = publish_devices(pipeline->publish, life->devices);
+		r = publish_reserve(pipeline->publish, life->devices, life->device_count, mmap->len, err);
 		if (r < 0)
 			goto fail_release;
 		life->reserved = true;
@@ -167,6 +229,8 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 	r = admission_check_fd(fd, life->mapping.writable, err);
 	if (r < 0)
 		goto fail_unreserve;
+	for (size_t i = 0; i < life->device_count; i++)
+		publish_hold(pipeline->publish, life->devices[i]);
 
 	life->fd = fd;
 	life->next = pipeline->lives;
@@ -179,7 +243,7 @@ static int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, 
 
 fail_unreserve:
 	if (life->reserved)
-		publish_unreserve(pipeline->publish, mmap->len);
+		publish_unreserve(pipeline->publish, life->devices, life->device_count, mmap->len);
 fail_release:
 	regions_release(pipeline->regions, &life->mapping);
 fail:
@@ -187,40 +251,17 @@ fail:
 	return r;
 }
 
-/* A guest is not to find holes where static mappings are about to be. */
-static int open_frontends(struct pipeline *pipeline, struct err *err)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
-		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
-	return r;
-}
-
-/* A static mapping stands, or failed: the daemon has started when all stand. */
-static void static_ended(struct pipeline *pipeline, const struct life *life)
-{
-	pipeline->static_pending--;
-	if (!pipeline->started || (life->err.code == 0 && pipeline->static_pending))
-		return;
-	pipeline_started_fn *started = pipeline->started;
-	pipeline->started = NULL;
-	struct err err = life->err;
-	if (err.code)
-		err_prefix(&err, "%s", life->name);
-	else
-		open_frontends(pipeline, &err);
-	started(pipeline->started_data, err.code, &err);
-}
-
-/* Answers the running request, or counts the static mapping, once. */
+/* Answers the running request, once. */
 static void life_answer(struct life *life)
 {
 	struct provider *requester = life->requester;
+	pipeline_static_fn *ended = life->ended;
 	life->requester = NULL;
+	life->ended = NULL;
 	if (requester)
 		provider_answer(requester, life->err.code, &life->err);
-	else if (life->mapping.owner == 0)
-		static_ended(life->pipeline, life);
+	else if (ended)
+		ended(life->ended_data, life->mapping.id, life->err.code, &life->err);
 }
 
 static void life_free(struct life *life)
@@ -273,9 +314,10 @@ static void life_announce(struct life *life)
 		.flags = MRSHARE_MMAP_WRITABLE,
 	};
 	struct err err;
+	life->announced = true;
 	if (frontends_add(pipeline->frontends, mapping->id, &mmap, life->fd, mapping->owner == 0, &err) < 0)
-		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life->name, mapping->id,
-			err.text);
+		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life_tag(life),
+			mapping->id, err.text);
 }
 
 static void life_is_live(struct life *life)
@@ -287,19 +329,21 @@ static void life_is_live(struct life *life)
 		int n = snprintf(devices + used, sizeof(devices) - used, "%s%s (%zu view%s)", i ? ", " : ", on ",
 			extents->device->name, extents->count, extents->count == 1 ? "" : "s");
 		used += (size_t)n < sizeof(devices) - used ? (size_t)n : 0;
+		device_tag(extents->device);
 	}
 
 	const struct mapping *mapping = &life->mapping;
-	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life->name, mapping_format(mapping).text,
+	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
 		log_warning("%s: the file of mapping %" PRIu64
 			    " can be truncated, which kills every QEMU that maps it and "
 			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
-			life->name, mapping->id);
+			life_tag(life), mapping->id);
 	life->state = LIFE_LIVE;
 	life_announce(life);
 	life_answer(life);
+	life_follow_devices(life);
 }
 
 static void check_run(struct job *job)
@@ -320,7 +364,11 @@ static void check_run(struct job *job)
 	life->dev = result.dev;
 	life->ino = result.ino;
 	int r = mapping_place(mapping, life->fd, result.prot);
-	if (r < 0)
+	if (r == -ENOMEM)
+		err_set(&life->err, r,
+			"mmap of %s: out of memory, of huge pages (vm.nr_hugepages) or of maps (vm.max_map_count)",
+			size_format(mapping->len).text);
+	else if (r < 0)
 		err_set(&life->err, r, "mmap of %s: %s", size_format(mapping->len).text, strerror(-r));
 	else
 		life->placed = true;
@@ -332,28 +380,29 @@ static void check_done(struct job *job)
 	if (life->err.code)
 		life_fail(life, &life->err);
 	else if (!fail_if_cancelled(life)) {
-		size_t device_count;
-		devices_of(life->pipeline, &device_count);
-		if (device_count)
+		if (life->pipeline->publish)
 			life_register(life);
 		else
 			life_is_live(life);
 	}
 }
 
-static void register_run(struct job *job)
+static struct registration_request registration_request(const struct life *life)
 {
-	struct life *life = of_job(job);
-	struct registration_request request = {
+	return (struct registration_request){
 		.addr = life->mapping.addr,
 		.len = life->mapping.len,
 		.shm_offset = life->mapping.shm_offset,
 		.writable = life->mapping.writable,
 		.cancelled = &life->cancelled,
 	};
-	size_t device_count;
-	struct device *const *devices = devices_of(life->pipeline, &device_count);
-	registration_new(devices, device_count, &request, &life->registration, &life->err);
+}
+
+static void register_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct registration_request request = registration_request(life);
+	registration_new(life->devices, life->device_count, &request, &life->registration, &life->err);
 }
 
 static void register_done(struct job *job)
@@ -379,14 +428,13 @@ static void register_done(struct job *job)
 static void life_register(struct life *life)
 {
 	struct pipeline *pipeline = life->pipeline;
-	size_t device_count;
-	devices_of(pipeline, &device_count);
 	struct err err;
-	if (memlock_take(&pipeline->memlock, life->mapping.len, device_count, &err) < 0) {
+	if (memlock_take(&pipeline->memlock, pinned_len(life), life->device_count, &err) < 0) {
 		life_fail(life, &err);
 		return;
 	}
-	life->pinned = true;
+	for (size_t i = 0; i < life->device_count; i++)
+		life->pinned[i] = true;
 	submit(life, pipeline->workers, LIFE_REGISTERING, register_run, register_done, life->mapping.len > BIG_BYTES);
 }
 
@@ -408,7 +456,7 @@ static void on_added(void *data, uint64_t mapping_id)
 /* Goes on when no peer has it any more, and no front-end or their time is over. */
 static void withdraw_check(struct life *life)
 {
-	if (life->with_peers || (life->with_frontends && life->frontends_late))
+	if (life->change || life->with_peers || (life->with_frontends && life->frontends_late))
 		return;
 	event_source_free(&life->frontends_late);
 	if (life->registration)
@@ -428,6 +476,7 @@ static void life_withdraw(struct life *life)
 {
 	struct pipeline *pipeline = life->pipeline;
 	life->state = LIFE_WITHDRAWING;
+	atomic_store(&life->cancelled, true);
 	life->with_frontends = pipeline->frontends && !frontends_withdraw(pipeline->frontends, life->mapping.id);
 	if (life->with_frontends) {
 		life->frontends_late = event_timer_new(pipeline->loop, on_frontends_late, life);
@@ -448,20 +497,65 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 	withdraw_check(life);
 }
 
+static void life_is_gone(struct life *life)
+{
+	regions_release(life->pipeline->regions, &life->mapping);
+	if (life->err.code == 0)
+		log_info("%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(&life->mapping).text,
+			life->mapping.id);
+	else if (life->was_held)
+		log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
+			life->mapping.id);
+	life_answer(life);
+	life_free(life);
+}
+
+static void close_run(struct job *job)
+{
+	fd_close(&of_job(job)->fd);
+}
+
+static void close_done(struct job *job)
+{
+	life_is_gone(of_job(job));
+}
+
+static void sync_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (fdatasync(life->fd) < 0)
+		err_set(&life->undo_err, -errno, "%s", strerror(errno));
+}
+
+static void sync_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (life->undo_err.code)
+		log_error("%s: cannot sync the file of mapping %" PRIu64
+			  ", which is removed: what a guest wrote there may be lost: %s",
+			life_tag(life), life->mapping.id, life->undo_err.text);
+	submit(life, life->pipeline->workers, LIFE_CLOSING, close_run, close_done, false);
+}
+
+/* Flushes of a guest that come later do not know of it any more. */
+static void life_sync(struct life *life)
+{
+	life->undo_err.code = 0;
+	submit(life, life->pipeline->workers, LIFE_SYNCING, sync_run, sync_done, false);
+}
+
 /* The last front-end that had it let go. */
 static void on_released(void *data, uint64_t mapping_id)
 {
 	struct pipeline *pipeline = data;
 	struct life *life = find_life(pipeline, mapping_id);
 	life->with_frontends = false;
-	if (life->state == LIFE_WITHDRAWING) {
+	if (life->state == LIFE_WITHDRAWING)
 		withdraw_check(life);
-	} else if (life->state == LIFE_HELD) {
-		log_info(
-			"%s: no front-end has mapping %" PRIu64 " any more: its range is free", life->name, mapping_id);
-		regions_release(pipeline->regions, &life->mapping);
-		life_free(life);
-	}
+	else if (life->state == LIFE_HELD && life->keeps_fd)
+		life_sync(life);
+	else if (life->state == LIFE_HELD)
+		life_is_gone(life);
 }
 
 static void deregister_run(struct job *job)
@@ -481,7 +575,7 @@ static void on_peers_dropped(void *data)
 /* The one thing that can hold a device back is its peers: they go, then it is tried once more. */
 static void life_drop_peers(struct life *life)
 {
-	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life->name,
+	log_warning("%s: cannot deregister %s: %s; dropping the peers of its devices", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_DROPPING;
 	life->dropped = true;
@@ -499,7 +593,7 @@ static void life_drop_peers(struct life *life)
 /* What could not be removed stays until the daemon ends. */
 static void life_is_stuck(struct life *life)
 {
-	log_error("%s: %s: %s; its range stays taken until mrshared ends", life->name,
+	log_error("%s: %s: %s; its range stays taken until mrshared ends", life_tag(life),
 		mapping_format(&life->mapping).text, life->undo_err.text);
 	life->state = LIFE_STUCK;
 	if (!life->err.code)
@@ -510,9 +604,7 @@ static void life_is_stuck(struct life *life)
 static void deregister_done(struct job *job)
 {
 	struct life *life = of_job(job);
-	size_t device_count;
-	devices_of(life->pipeline, &device_count);
-	for (size_t i = 0; i < device_count; i++)
+	for (size_t i = 0; i < PUBLISH_DEVICES_MAX; i++)
 		publish_drop_end(&life->drops[i]);
 
 	if (!life->registration)
@@ -537,8 +629,9 @@ static void life_is_held(struct life *life)
 		"no peer reaches %s any more, but %s has it still: its range stays taken until that lets go",
 		mapping_format(&life->mapping).text, holder);
 	if (!life->requester)
-		log_warning("%s: %s", life->name, life->err.text);
+		log_warning("%s: %s", life_tag(life), life->err.text);
 	life->state = LIFE_HELD;
+	life->was_held = true;
 	life_answer(life);
 }
 
@@ -553,7 +646,8 @@ static void clear_run(struct job *job)
 		}
 		life->placed = false;
 	}
-	fd_close(&life->fd);
+	if (!life->keeps_fd)
+		fd_close(&life->fd);
 }
 
 static void clear_done(struct job *job)
@@ -561,14 +655,11 @@ static void clear_done(struct job *job)
 	struct life *life = of_job(job);
 	struct pipeline *pipeline = life->pipeline;
 	const struct mapping *mapping = &life->mapping;
-	size_t device_count;
-	devices_of(pipeline, &device_count);
-
-	if (life->pinned)
-		memlock_give_back(&pipeline->memlock, mapping->len, device_count);
 	if (life->reserved)
-		publish_unreserve(pipeline->publish, mapping->len);
-	life->pinned = life->reserved = false;
+		publish_unreserve(pipeline->publish, life->devices, life->device_count, mapping->len);
+	life->reserved = false;
+	while (life->device_count)
+		release_device(life, life->devices[0]);
 	if (life->placed) {
 		life_is_stuck(life);
 		return;
@@ -577,16 +668,183 @@ static void clear_done(struct job *job)
 		life_is_held(life);
 		return;
 	}
-	regions_release(pipeline->regions, mapping);
-	if (life->err.code == 0)
-		log_info("%s: unmapped %s, mapping %" PRIu64, life->name, mapping_format(mapping).text, mapping->id);
-	life_answer(life);
-	life_free(life);
+	if (life->keeps_fd)
+		life_sync(life);
+	else
+		life_is_gone(life);
 }
 
 static void life_clear(struct life *life)
 {
+	life->keeps_fd = life->announced && life->on_disk;
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
+}
+
+/*
+ * Devices that come and go while it is live: it leaves those that are gone and is registered on those that came, one
+ * at a time. Who keeps it from one that came is logged, and it is not in that device's catalog.
+ */
+
+static void left_out(const struct life *life, const struct device *device, const struct err *err)
+{
+	if (atomic_load(&device->gone) || life->pipeline->stopping)
+		return;
+	const char *name = life_tag(life);
+	log_error("%s: %s, mapping %" PRIu64 ", is not published on device %s: %s", name,
+		mapping_format(&life->mapping).text, life->mapping.id, device_tag(device), err->text);
+}
+
+/* A device serves when no live mapping has still to be tried there. */
+static void serve_devices(struct pipeline *pipeline)
+{
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t count = publish_devices(pipeline->publish, devices);
+	for (size_t i = 0; i < count; i++) {
+		bool is_settled = !publish_serves(pipeline->publish, devices[i]);
+		for (const struct life *life = pipeline->lives; life && is_settled; life = life->next)
+			is_settled = life->state != LIFE_LIVE ||
+				     (has_device(life, devices[i]) && life->change != devices[i]);
+		if (is_settled)
+			publish_serve(pipeline->publish, devices[i]);
+	}
+}
+
+static void change_ended(struct life *life)
+{
+	struct pipeline *pipeline = life->pipeline;
+	if (life->state == LIFE_WITHDRAWING)
+		withdraw_check(life);
+	serve_devices(pipeline);
+}
+
+static void leave_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	life->change_err.code = 0;
+	registration_drop(life->registration, life->change, &life->change_err);
+}
+
+static void leave_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct device *device = life->change;
+	life->change = NULL;
+	if (life->change_err.code) {
+		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life_tag(life),
+			life->mapping.id, life->change_err.text);
+	} else {
+		release_device(life, device);
+		life_follow_devices(life);
+	}
+	change_ended(life);
+}
+
+static void join_run(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct registration_request request = registration_request(life);
+	life->change_err.code = 0;
+	registration_add(life->registration, life->change, &request, &life->change_err);
+}
+
+static void join_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	struct pipeline *pipeline = life->pipeline;
+	const struct mapping *mapping = &life->mapping;
+	struct device *device = life->change;
+	struct err *err = &life->change_err;
+	life->change = NULL;
+	pipeline->joins--;
+	if (life->state == LIFE_LIVE && err->code == 0)
+		publish_add_on(pipeline->publish, device, mapping->id, mapping->shmid, mapping->writable, mapping->len,
+			life->registration, err);
+	if (life->state == LIFE_WITHDRAWING || err->code)
+		publish_unreserve(pipeline->publish, &device, 1, mapping->len);
+	if (life->state == LIFE_LIVE && err->code) {
+		const struct device_extents *extents = registration_on(life->registration, device);
+		if (!extents || extents->count == 0)
+			unpin(life, life->device_count - 1);
+		left_out(life, device, err);
+	}
+	follow_devices(pipeline);
+	change_ended(life);
+}
+
+static void life_change(struct life *life, struct device *device, struct worker_pool *pool, void (*run)(struct job *),
+	void (*done)(struct job *), bool big)
+{
+	life->change = device;
+	life->job = (struct job){ .run = run, .done = done, .big = big };
+	worker_pool_submit(pool, &life->job);
+}
+
+/* True where a job has begun, or has to wait for others. */
+static bool life_join(struct life *life, struct device *device)
+{
+	struct pipeline *pipeline = life->pipeline;
+	uint64_t len = life->mapping.len;
+	struct err err;
+	if (pipeline->joins == JOINS_MAX)
+		return true;
+	hold_device(life, device);
+	if (publish_reserve(pipeline->publish, &device, 1, len, &err) == 0) {
+		if (memlock_take(&pipeline->memlock, pinned_len(life), 1, &err) == 0) {
+			life->pinned[life->device_count - 1] = true;
+			pipeline->joins++;
+			life_change(life, device, pipeline->workers, join_run, join_done, len > BIG_BYTES);
+			return true;
+		}
+		publish_unreserve(pipeline->publish, &device, 1, len);
+	}
+	left_out(life, device, &err);
+	return false;
+}
+
+static void life_follow_devices(struct life *life)
+{
+	struct pipeline *pipeline = life->pipeline;
+	if (!pipeline->publish || life->state != LIFE_LIVE || life->change)
+		return;
+	for (size_t i = 0; i < life->device_count; i++) {
+		if (atomic_load(&life->devices[i]->gone)) {
+			life_change(life, life->devices[i], pipeline->deregisterer, leave_run, leave_done, false);
+			return;
+		}
+	}
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t count = publish_devices(pipeline->publish, devices);
+	for (size_t i = 0; i < count; i++) {
+		if (!has_device(life, devices[i]) && life_join(life, devices[i]))
+			return;
+	}
+}
+
+static void follow_devices(struct pipeline *pipeline)
+{
+	for (struct life *life = pipeline->lives; life; life = life->next)
+		life_follow_devices(life);
+}
+
+/* What a device did not let go of may be free when the device is gone. */
+static bool is_stuck_on_lost(const struct life *life)
+{
+	for (size_t i = 0; life->state == LIFE_STUCK && life->registration && i < life->device_count; i++) {
+		if (atomic_load(&life->devices[i]->gone))
+			return true;
+	}
+	return false;
+}
+
+static void on_devices_changed(void *data)
+{
+	struct pipeline *pipeline = data;
+	for (struct life *life = pipeline->lives; life; life = life->next) {
+		if (is_stuck_on_lost(life))
+			life_deregister(life);
+	}
+	follow_devices(pipeline);
+	serve_devices(pipeline);
 }
 
 /*
@@ -601,6 +859,7 @@ static int on_map(void *data, struct provider *provider, const struct mrshare_mm
 	if (r < 0)
 		return r;
 	life->requester = provider;
+	life->pid = provider_pid(provider);
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }
@@ -638,7 +897,11 @@ static void on_gone(void *data, struct provider *provider)
 }
 
 static const struct provider_ops provider_ops = { .map = on_map, .unmap = on_unmap, .gone = on_gone };
-static const struct publish_ops publish_ops = { .added = on_added, .withdrawn = on_withdrawn };
+static const struct publish_ops publish_ops = {
+	.added = on_added,
+	.withdrawn = on_withdrawn,
+	.devices_changed = on_devices_changed,
+};
 
 /*
  * What front-ends ask.
@@ -655,6 +918,26 @@ static bool on_is_own_file(void *data, dev_t dev, ino_t ino)
 	return false;
 }
 
+/* Whether a guest may have written to its file since it was synced, and our fd of it is open. */
+static bool is_dirty(const struct life *life)
+{
+	switch (life->state) {
+	case LIFE_LIVE:
+	case LIFE_WITHDRAWING:
+		return true;
+	case LIFE_DEREGISTERING:
+	case LIFE_DROPPING:
+	case LIFE_STUCK:
+		return life->announced;
+	case LIFE_CLEARING:
+	case LIFE_HELD:
+	case LIFE_SYNCING:
+		return life->keeps_fd;
+	default:
+		return false;
+	}
+}
+
 /* A guest flushes region 0. What is being taken from it may still hold what it wrote. */
 static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct err *err)
 {
@@ -663,8 +946,8 @@ static int on_collect(void *data, struct syncer *syncer, uint64_t below, struct 
 	/* The list's order is that of falling ids. */
 	for (const struct life *life = pipeline->lives; r > 0 && life; life = life->next) {
 		const struct mapping *mapping = &life->mapping;
-		bool is_placed = life->state == LIFE_LIVE || life->state == LIFE_WITHDRAWING;
-		if (!is_placed || mapping->shmid != 0 || !mapping->writable || !life->on_disk || mapping->id >= below)
+		if (!is_dirty(life) || mapping->shmid != 0 || !mapping->writable || !life->on_disk ||
+			mapping->id >= below)
 			continue;
 		char name[200];
 		snprintf(name, sizeof(name), "%s, %s", life->name, mapping_format(mapping).text);
@@ -679,10 +962,10 @@ static int on_device_new(void *data, struct frontend *frontend, void **ret_devic
 	return guest_new(pipeline->loop, pipeline->syncer, frontend, ret_device);
 }
 
-static void on_left(void *data)
+static void on_left(void *data, bool was_dropped)
 {
 	const struct pipeline *pipeline = data;
-	pipeline->config->frontend_left();
+	pipeline->config->frontend_left(was_dropped);
 }
 
 static const struct frontend_ops frontend_ops = {
@@ -759,13 +1042,15 @@ int pipeline_new(
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
+		r = pool_new(pipeline, "mrshared-conn", CONNECTORS, 1, &pipeline->connector, err);
+	if (r == 0)
 		r = pool_new(pipeline, "mrshared-destr", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
 	if (r < 0)
 		return r;
 	pipeline->publish_config = *config->publish;
 	pipeline->publish_config.memlock = &pipeline->memlock;
-	return publish_new(
-		loop, &pipeline->publish_config, pipeline->destroyer, &publish_ops, pipeline, &pipeline->publish, err);
+	return publish_new(loop, &pipeline->publish_config, pipeline->connector, pipeline->destroyer, &publish_ops,
+		pipeline, &pipeline->publish, err);
 }
 
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)
@@ -773,41 +1058,62 @@ int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size,
 	return regions_add(pipeline->regions, shmid, size, err);
 }
 
-int pipeline_map_static(
-	struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name, struct err *err)
+int pipeline_map_static(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, const char *name,
+	pipeline_static_fn *ended, void *data, struct err *err)
 {
 	struct life *life;
 	int r = life_new(pipeline, mmap, fd, 0, name, &life, err);
 	if (r < 0)
 		return r;
-	pipeline->static_pending++;
+	life->ended = ended;
+	life->ended_data = data;
 	submit(life, pipeline->workers, LIFE_CHECKING, check_run, check_done, false);
 	return 0;
 }
 
-int pipeline_start(struct pipeline *pipeline, const struct providers_config *providers, pipeline_started_fn *started,
-	void *data, struct err *err)
+void pipeline_unmap_static(struct pipeline *pipeline, uint64_t mapping_id, pipeline_static_fn *ended, void *data)
 {
-	if (providers) {
-		int r = providers_new(pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline,
-			&pipeline->providers, err);
-		if (r < 0)
-			return r;
-	}
-	if (pipeline->static_pending) {
-		pipeline->started = started;
-		pipeline->started_data = data;
-		return 0;
-	}
-	int r = open_frontends(pipeline, err);
-	if (r == 0) {
-		started(data, 0, NULL);
-		return 0;
-	}
-	frontends_close(pipeline->frontends);
-	if (pipeline->providers)
-		providers_stop(pipeline->providers);
+	struct life *life = find_life(pipeline, mapping_id);
+	life->ended = ended;
+	life->ended_data = data;
+	life_withdraw(life);
+}
+
+int pipeline_open_providers(struct pipeline *pipeline, const struct providers_config *providers, struct err *err)
+{
+	return providers_new(
+		pipeline->loop, providers, pipeline->workers, &provider_ops, pipeline, &pipeline->providers, err);
+}
+
+int pipeline_open_frontends(struct pipeline *pipeline, struct err *err)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < pipeline->config->socket_count; i++)
+		r = frontends_open(pipeline->frontends, &pipeline->config->sockets[i], err);
 	return r;
+}
+
+void pipeline_limits_changed(struct pipeline *pipeline)
+{
+	regions_set_limits(pipeline->regions, &pipeline->config->limits);
+	if (pipeline->config->publish)
+		pipeline->publish_config.max_peers = pipeline->config->publish->max_peers;
+	worker_pool_raise_max(pipeline->workers, max_workers(pipeline->config));
+}
+
+void pipeline_submit(struct pipeline *pipeline, struct job *job)
+{
+	worker_pool_submit(pipeline->workers, job);
+}
+
+struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)
+{
+	return (struct pipeline_counts){
+		.providers = pipeline->providers ? providers_count(pipeline->providers) : 0,
+		.frontends = pipeline->frontends ? frontends_count(pipeline->frontends) : 0,
+		.mappings = regions_count(pipeline->regions),
+		.peers = pipeline->publish ? publish_snapshot(pipeline->publish).peers : 0,
+	};
 }
 
 static void on_one_stopped(void *data)

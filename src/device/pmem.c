@@ -43,6 +43,7 @@ struct pmem {
 
 	uint64_t syncs; /* started so far */
 	bool sync_runs;
+	bool ending; /* every flush fails */
 
 	unsigned int first, count; /* of `requests`, a ring */
 	struct request requests[PMEM_QUEUE_NUM_MAX];
@@ -134,7 +135,7 @@ static int take_one(struct pmem *pmem, struct err *err)
 	struct request *request = nth(pmem, pmem->count++);
 	*request = (struct request){
 		.head = popped.head,
-		.done = !r,
+		.done = !r || pmem->ending,
 		.ret = 1,
 		.sync = pmem->syncs + 1,
 		.arrived_ms = event_now_ms(pmem->loop),
@@ -193,8 +194,9 @@ static void finish_sync(struct pmem *pmem, int result, const struct err *err)
 		request->ret = result < 0;
 		finished++;
 	}
-	if (result < 0)
-		log_error("%s: flush failed, for %u requests: %s", pmem->name, finished, err->text);
+	if (result < 0 && finished)
+		log_error("%s: flush failed, for %u request%s: %s", pmem->name, finished, finished == 1 ? "" : "s",
+			err->text);
 }
 
 static struct request *oldest_flush(struct pmem *pmem)
@@ -231,8 +233,9 @@ static void fail_late_ones(struct pmem *pmem)
 		late++;
 	}
 	if (late)
-		log_error("%s: flush failed, for %u requests: after %d s the disk still has not taken all of %s",
-			pmem->name, late, PMEM_FLUSH_TIMEOUT_MS / 1000, pmem->ops->sync_waits_for(pmem->data));
+		log_error("%s: flush failed, for %u request%s: after %d s the disk still has not taken all of %s",
+			pmem->name, late, late == 1 ? "" : "s", PMEM_FLUSH_TIMEOUT_MS / 1000,
+			pmem->ops->sync_waits_for(pmem->data));
 }
 
 static void set_timer(struct pmem *pmem, bool has_more)
@@ -259,11 +262,12 @@ static void run(struct pmem *pmem)
 		start_sync(pmem);
 		fail_late_ones(pmem);
 	}
+	bool was_full = pmem->count == PMEM_QUEUE_NUM_MAX;
 	int r = more < 0 ? more : answer(pmem, &err);
 	if (r < 0)
 		on_broken(pmem, &err);
 	else
-		set_timer(pmem, more > 0);
+		set_timer(pmem, more > 0 || (was_full && pmem->count < PMEM_QUEUE_NUM_MAX));
 }
 
 static void on_timer(void *data)
@@ -283,18 +287,14 @@ void pmem_synced(struct pmem *pmem, int result, const struct err *err)
 	run(pmem);
 }
 
-void pmem_fail_waiting(struct pmem *pmem)
+void pmem_fail_all(struct pmem *pmem)
 {
-	if (!pmem->vq)
-		return;
-	struct err err = { 0 };
-	int r = take(pmem, &err);
-	for (unsigned int i = 0; r >= 0 && i < pmem->count; i++)
+	pmem->ending = true;
+	for (unsigned int i = 0; i < pmem->count; i++)
 		nth(pmem, i)->done = true;
-	if (r >= 0)
-		r = answer(pmem, &err);
-	if (r < 0)
-		on_broken(pmem, &err);
+	/* As much as a ring holds, however fast its driver refills it. */
+	for (unsigned int i = 0; pmem->vq && i <= PMEM_QUEUE_NUM_MAX / BURST; i++)
+		run(pmem);
 }
 
 unsigned int pmem_waiting(const struct pmem *pmem)

@@ -60,8 +60,8 @@ void pmem_stop(struct pmem *pmem);
 void pmem_kick(struct pmem *pmem);
 /* The sync ended: 0, or a negative errno with `err` in words. */
 void pmem_synced(struct pmem *pmem, int result, const struct err *err);
-/* The daemon ends: answers every flush that waits, with 1. */
-void pmem_fail_waiting(struct pmem *pmem);
+/* The daemon ends: answers every flush with 1, those that wait and those that are still to come. */
+void pmem_fail_all(struct pmem *pmem);
 /* Flushes without an answer. */
 unsigned int pmem_waiting(const struct pmem *pmem);
 

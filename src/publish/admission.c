@@ -115,6 +115,10 @@ static int check_device(struct publish *publish, const struct ibv_context *conte
 	if (device->drop_count || atomic_load(&device->device->gone))
 		return reject_set(reject, PEER_REJECT_REGISTERING, "device %s is not published at the moment",
 			device->device->name);
+	if (!device->serves)
+		return reject_set(reject, PEER_REJECT_REGISTERING,
+			"device %s has come back, and mappings are being registered on it: try again",
+			device->device->name);
 	*ret_device = device;
 	return 0;
 }

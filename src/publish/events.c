@@ -6,55 +6,70 @@
 #include "base/log.h"
 #include "publish/peer.h"
 
-void publish_device_lost(struct publish_device *device, const char *why)
+static struct peer *peer_of_qp(struct publish *publish, const struct ibv_qp *qp)
 {
-	if (atomic_exchange(&device->device->gone, true))
-		return;
-	log_error("device %s is gone: %s; mappings stay, peers of it cannot, and a restart publishes on it again",
-		device->device->name, why);
-	/* They would be readable for ever. */
-	event_source_free(&device->channel_source);
-	event_source_free(&device->async_source);
-
 	struct peer *peer;
-	LIST_FOREACH(peer, &device->publish->peers, link) {
-		if (peer->device == device)
-			peer_end(peer, "disconnected: device %s is gone", device->device->name);
+	LIST_FOREACH(peer, &publish->peers, link) {
+		if (!peer->connecting && peer->qp == qp)
+			return peer;
 	}
+	return NULL;
 }
 
-static void async_event(struct publish_device *device, enum ibv_event_type type)
+/* The queue pair is in error, which its completions say too if it has any. */
+static void qp_failed(struct publish_device *device, const struct ibv_async_event *event)
 {
-	switch (type) {
+	struct peer *peer = peer_of_qp(device->publish, event->element.qp);
+	if (peer)
+		peer_end(peer, "disconnected: its queue pair failed: %s", verbs_event_name(event->event_type));
+}
+
+static void async_event(struct publish_device *device, const struct ibv_async_event *event)
+{
+	const char *name = verbs_event_name(event->event_type);
+	switch (event->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
 		publish_device_lost(device, "it was removed or failed");
+		break;
+	case IBV_EVENT_CQ_ERR:
+		publish_device_lost(device, "a completion queue failed");
 		break;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
+		qp_failed(device, event);
+		break;
+	case IBV_EVENT_PORT_ERR:
+		log_warning("device %s: port %d is down: its peers are dropped if it stays so",
+			device_tag(device->device), event->element.port_num);
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+		log_info("device %s: port %d is up", device_tag(device->device), event->element.port_num);
+		break;
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		/* The completions of that queue pair say it too, and say which peer it is. */
-		log_debug("device %s: %s", device->device->name, verbs_event_name(type));
+		log_debug("device %s: %s", device_tag(device->device), name);
 		break;
 	default:
-		log_info("device %s: %s", device->device->name, verbs_event_name(type));
+		/* GIDs and the like are rdma_cm's, and what is connected stays so. */
+		log_info("device %s: %s", device_tag(device->device), name);
 	}
 }
 
 void on_async_event(void *data, unsigned int events)
 {
 	struct publish_device *device = data;
-	enum ibv_event_type type;
+	struct ibv_async_event event;
 	int r;
-	while ((r = verbs_next_async_event(device->device->context, &type)) == 0) {
-		async_event(device, type);
+	while ((r = verbs_next_async_event(device->device->context, &event)) == 0) {
+		async_event(device, &event);
+		verbs_ack_async_event(&event);
 		if (atomic_load(&device->device->gone))
 			return;
 	}
 	if (r != -EAGAIN && r != -EINTR)
-		publish_device_lost(device, "its events cannot be read");
+		publish_device_lost(device, "it was removed, or its events cannot be read");
 }
 
 static struct listener *listener_of(struct publish *publish, const struct rdma_cm_id *id)
@@ -95,7 +110,7 @@ static void peer_event(struct peer *peer, const struct cm_event *event)
 		break;
 	default:
 		/* TIMEWAIT_EXIT follows each end; ADDR_CHANGE breaks nothing that stands. */
-		log_debug("peer %s: %s", peer->name, cm_event_name(event->type));
+		log_debug("peer %s: %s", peer_tag(peer), cm_event_name(event->type));
 	}
 }
 

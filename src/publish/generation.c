@@ -137,7 +137,7 @@ static void on_write_timer(void *data)
 }
 
 /* Changes that come until then go into the same generation. */
-static void write_soon(struct publish *publish)
+void generation_write_soon(struct publish *publish)
 {
 	if (publish->write_is_due)
 		return;
@@ -166,7 +166,7 @@ int generation_list(struct publish *publish, uint64_t mapping_id)
 		return -ENOMEM;
 	}
 	TAILQ_INSERT_TAIL(&publish->listings[LISTING_ADDED], listing, link);
-	write_soon(publish);
+	generation_write_soon(publish);
 	return 0;
 }
 
@@ -177,7 +177,7 @@ void generation_withdraw(struct publish *publish, uint64_t mapping_id)
 	if (!found || (*found)->state >= LISTING_WITHDRAWN)
 		return;
 	listing_move(publish, *found, LISTING_WITHDRAWN);
-	write_soon(publish);
+	generation_write_soon(publish);
 }
 
 uint64_t generation_acknowledged(const struct publish *publish)

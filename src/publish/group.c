@@ -151,7 +151,7 @@ static void make_done(struct job *job)
 		return;
 	}
 	/* The next peer tries again. */
-	log_warning("device %s: no room for more peers: %s", device->device->name, group->err.text);
+	log_warning("device %s: no room for more peers: %s", device_tag(device->device), group->err.text);
 	group_free(group);
 }
 
@@ -178,7 +178,7 @@ static void make_next_in_time(struct publish_device *device)
 		free_slots += group->size - group->used;
 	struct err err;
 	if (free_slots <= device->groups->size / 4 && make_next(device, &err) < 0)
-		log_warning("device %s: no room for more peers: %s", device->device->name, err.text);
+		log_warning("device %s: no room for more peers: %s", device_tag(device->device), err.text);
 }
 
 int group_join(struct peer *peer, struct err *err)
@@ -296,7 +296,7 @@ static void group_poll(struct group *group)
 			completed(group, &wc[i]);
 	}
 	if (n < 0)
-		publish_device_lost(group->device, "its completion queue fails");
+		publish_device_lost(group->device, "it was removed, or its completion queue fails");
 }
 
 void on_completion_channel(void *data, unsigned int events)
@@ -314,7 +314,7 @@ void on_completion_channel(void *data, unsigned int events)
 			return;
 	}
 	if (r != -EAGAIN && r != -EINTR)
-		publish_device_lost(device, "its completion channel fails");
+		publish_device_lost(device, "it was removed, or its completion channel fails");
 }
 
 void group_leave(struct peer *peer)

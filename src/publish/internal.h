@@ -18,6 +18,7 @@ enum {
 	HALF_OPEN_MAX = 128,  /* peers between request and admission */
 	HALF_OPEN_MS = 5000,  /* the time they have */
 	LISTEN_BACKLOG = 128, /* requests that the kernel keeps for us */
+	LOOK_MS = 1000,       /* between two looks for a device that is not there */
 	STOP_ACKS_MS = 300,
 	STOP_END_MS = 200,
 };
@@ -59,9 +60,14 @@ struct history {
 	uint64_t lost;     /* the latest generation of which a mapping is no longer here */
 };
 
+/* Opened by a look, on a worker; in publish->devices from then on. Serves at once when opened at the start, else from
+ * publish_serve() on. Gone by publish_device_lost(): then its peers end, and when nobody holds it any more either, a
+ * worker closes it, and it is looked for again. */
 struct publish_device {
 	struct publish *publish;
 	struct device *device;
+	bool listed; /* its context is held by cm_devices(), else by the id of its listener */
+	bool serves;
 	struct catalog *catalog;
 	uint64_t catalog_locked; /* bytes taken from the budget */
 	struct ibv_comp_channel *channel;
@@ -69,39 +75,63 @@ struct publish_device {
 	struct group *groups;       /* one from the start */
 	bool makes_group;           /* a worker makes one more */
 	size_t queue_pairs;         /* not destroyed yet */
+	size_t holds;               /* of publish_hold() */
 	struct publish_drop *drops; /* not told yet that the queue pairs are gone */
 	size_t drop_count;          /* not ended yet: no new peer */
 	uint32_t rights;            /* enum mrshare_access: what a peer of this device can be granted at most */
+	struct job job;             /* that closes it */
 };
 
 struct listener {
-	struct rdma_cm_id *id;
-	struct publish_device *device; /* NULL: a wildcard */
+	struct rdma_cm_id *id;         /* NULL: not bound, since its device is missing or being closed */
+	struct rdma_cm_id *dying;      /* goes with the device that is being closed */
+	struct publish_device *device; /* NULL: a wildcard, or missing */
 	struct sockaddr_storage address;
+	bool is_wildcard, listens;
+};
+
+/* What a look for devices is asked and finds; the worker's while the job runs. */
+struct look {
+	struct job job;
+	bool runs;
+	struct rdma_event_channel *channel; /* also one that it made */
+	struct ibv_context *known[PUBLISH_DEVICES_MAX];
+	size_t known_count;
+	struct listener_look {
+		bool wanted, listens;
+		struct rdma_cm_id *id; /* bound; it holds the context of the device that was opened for it */
+	} *listeners;
+	struct publish_device *found[PUBLISH_DEVICES_MAX];
+	size_t found_count;
+	bool missing;   /* something was not there */
+	struct err err; /* the first thing that failed for another reason; code 0: nothing */
 };
 
 struct publish {
 	struct event_loop *loop;
 	const struct publish_config *config;
-	struct worker_pool *destroyer;
+	struct worker_pool *connector, *destroyer;
 	const struct publish_ops *ops;
 	void *data;
 
 	struct rdma_event_channel *channel;
 	struct event_source *channel_source;
-	struct ibv_context **contexts; /* holds the devices of a wildcard */
 	struct listener *listeners;
 	size_t listener_count;
-	struct publish_device **devices;
-	struct device **device_list; /* the same, for publish_devices() */
-	size_t device_count;
+	struct publish_device *devices[PUBLISH_DEVICES_MAX];
+	size_t device_count, device_peak;
+	size_t closing;        /* devices that a worker closes */
+	char first_device[64]; /* the name of the one that has atomics */
+	struct look look;
+	char look_failed[480]; /* what was logged last of a look */
+	bool devices_changed;  /* ops->devices_changed is due */
 	uint8_t server_id[PEER_ID_SIZE];
 
 	uint64_t generation, written_ms;
 	struct listing_queue listings[LISTING_STATES];
 	void *listings_by_id; /* a tree of tsearch(3) */
 	struct history history;
-	struct event_source *write_timer, *revoke_timer, *settle_timer, *stop_timer;
+	struct event_source *write_timer, *revoke_timer, *settle_timer, *stop_timer, *look_timer;
 	bool write_is_due;
 
 	struct peer_list peers; /* in every state */
@@ -115,19 +145,44 @@ struct publish {
 
 /* listen.c */
 
-/* Binds the addresses, opens their devices, listens. */
-int listeners_open(struct publish *publish, struct err *err);
+/* Of a look: binds an id to the address and sets *ret_id. -ENODEV: there is no device. On any thread. */
+int listener_bind(struct rdma_event_channel *channel, const struct sockaddr_storage *address,
+	struct rdma_cm_id **ret_id, struct err *err);
+int listener_listen(struct rdma_cm_id *id, const struct sockaddr_storage *address, struct err *err);
+bool address_is_wildcard(const struct sockaddr_storage *address);
+#define NO_DEVICE_REMEDY \
+	"`rdma link show` lists the devices, `rdma link add rxe0 type rxe netdev IFACE` makes a soft-RoCE one"
+
+/* look.c */
+
+/* Opens the devices that are there, and listens. */
+int devices_open(struct publish *publish, struct err *err);
+/* Looks for what is missing, soon and then again and again, until nothing is. */
+void devices_look(struct publish *publish);
 /* Needs every peer gone. */
-void listeners_close(struct publish *publish);
-/* NULL: not opened at start. */
+void devices_close(struct publish *publish);
+
+/* device.c */
+
+/* On any thread. `listed`: the context is held for the device. */
+int publish_device_open(struct publish *publish, struct ibv_context *context, bool listed,
+	struct publish_device **ret_device, struct err *err);
+/* On the loop: it is one of ours from now on. */
+int publish_device_install(struct publish_device *device, struct err *err);
+/* Frees all that is on the device, and its context. On any thread. */
+void publish_device_free(struct publish_device *device);
+/* The device was removed or failed: ends its peers, and never looks at it again. */
+void publish_device_lost(struct publish_device *device, const char *why);
+/* Begins to close those that are gone and that nothing needs any more. */
+void devices_settle(struct publish *publish);
+/* NULL: none of ours. */
 struct publish_device *publish_device_find(struct publish *publish, const struct ibv_context *context);
+struct publish_device *publish_device_of(struct publish *publish, const struct device *device);
 
 /* events.c */
 
 void on_cm_channel(void *data, unsigned int events);
 void on_async_event(void *data, unsigned int events);
-/* The device was removed or failed: ends its peers, and never looks at it again. */
-void publish_device_lost(struct publish_device *device, const char *why);
 
 /* admission.c */
 
@@ -149,6 +204,8 @@ int reject_set(struct peer_reject *reject, enum peer_reject_code code, const cha
 int generation_init(struct publish *publish);
 void generation_free(struct publish *publish);
 int generation_list(struct publish *publish, uint64_t mapping_id);
+/* The catalogs have changed: the next generation is due. */
+void generation_write_soon(struct publish *publish);
 void generation_withdraw(struct publish *publish, uint64_t mapping_id);
 /* Publishes the empty catalog now, and forgets every mapping without a call to anybody. */
 void generation_write_last(struct publish *publish);

@@ -42,6 +42,22 @@ static void destroy_id(struct peer *peer)
 	worker_pool_submit(peer->publish->destroyer, &peer->job);
 }
 
+/* The host comes first: its port is another each time. */
+const char *peer_tag(const struct peer *peer)
+{
+	const char *host = peer->name, *port = strrchr(host, ':');
+	int len = port ? (int)(port - host) : (int)strlen(host);
+	if (*host == '[') {
+		host++;
+		len -= 2;
+	}
+	log_field("MRSHARE_PEER", "%.*s", len, host);
+	log_field("MRSHARE_PEER_PORT", "%s", port ? port + 1 : "");
+	if (peer->device)
+		device_tag(peer->device->device);
+	return peer->name;
+}
+
 static void destroy_qp_run(struct job *job)
 {
 	struct peer *peer = peer_of(job);
@@ -56,31 +72,48 @@ static void destroy_qp_done(struct job *job)
 	if (peer->qp) {
 		/* It may still reach memory, so what waits for it waits for ever; its frames stay too. */
 		log_error("device %s: cannot destroy the queue pair of peer %s: restart mrshared",
-			peer->device->device->name, peer->name);
+			peer->device->device->name, peer_tag(peer));
 		return;
 	}
 	peer->reachable = false;
 	peer->device->queue_pairs--;
-	publish_settle_soon(peer->publish);
 	group_leave(peer);
+	peer->device = NULL; /* which may end before the id does */
+	publish_settle_soon(peer->publish);
 	destroy_id(peer);
 }
 
-/* Makes the peer ENDING and hands it to the destroyer. */
-static void peer_destroy(struct peer *peer)
+static void destroy(struct peer *peer)
 {
-	struct publish *publish = peer->publish;
-	peer->state = PEER_ENDING;
-	publish->ending++;
-	event_source_free(&peer->timer);
 	if (peer->qp) {
 		peer->job = (struct job){ .run = destroy_qp_run, .done = destroy_qp_done };
-		worker_pool_submit(publish->destroyer, &peer->job);
+		worker_pool_submit(peer->publish->destroyer, &peer->job);
 	} else {
 		group_leave(peer);
 		destroy_id(peer);
 	}
-	publish_settle_soon(publish);
+}
+
+/* Makes the peer ENDING and hands it to the destroyer, at once or when its queue pair is made. */
+static void peer_destroy(struct peer *peer)
+{
+	peer->state = PEER_ENDING;
+	peer->publish->ending++;
+	event_source_free(&peer->timer);
+	if (!peer->connecting)
+		destroy(peer);
+	publish_settle_soon(peer->publish);
+}
+
+/* From here on nothing of this peer reaches memory. Where the device refuses, the peer counts as reaching it until its
+ * queue pair is destroyed. */
+static void cut_off(struct peer *peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	if (verbs_modify_qp(peer->qp, &attr, IBV_QP_STATE) == 0)
+		peer->reachable = false;
+	/* Tells the peer; one that is not connected is told by the end of the id. */
+	cm_disconnect(peer->id);
 }
 
 void peer_end(struct peer *peer, const char *format, ...)
@@ -92,15 +125,10 @@ void peer_end(struct peer *peer, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_info("peer %s %s", peer->name, text);
+	log_info("peer %s %s", peer_tag(peer), text);
 
-	/* Before anything else: from here on nothing of this peer reaches memory. Where the device refuses, the peer
-	 * counts as reaching it until its queue pair is destroyed. */
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	if (verbs_modify_qp(peer->qp, &attr, IBV_QP_STATE) == 0)
-		peer->reachable = false;
-	/* Tells the peer; one that is not connected is told by the end of the id. */
-	cm_disconnect(peer->id);
+	if (!peer->connecting)
+		cut_off(peer);
 	if (peer->state == PEER_CONNECTING)
 		peer->publish->half_open--;
 	else
@@ -115,7 +143,7 @@ static void on_half_open_timer(void *data)
 
 static void peer_reject(struct peer *peer, const struct peer_reject *reject)
 {
-	log_info("peer %s rejected: %s", peer->name, reject->text);
+	log_warning("peer %s rejected: %s", peer_tag(peer), reject->text);
 	uint8_t bytes[PEER_REJECT_SIZE_MAX];
 	size_t size = peer_reject_write(reject, bytes);
 	cm_reject(peer->id, bytes, (uint8_t)size);
@@ -134,7 +162,8 @@ static int peer_start(struct peer *peer, const struct cm_event *event, struct pe
 	peer->timer = event_timer_new(publish->loop, on_half_open_timer, peer);
 	if (!peer->timer)
 		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is out of memory");
-	r = peer_connect(peer, terms.responder_resources, reject);
+	peer->responder_resources = terms.responder_resources;
+	r = peer_connect(peer, reject);
 	if (r < 0)
 		return r;
 	peer->state = PEER_CONNECTING;
@@ -163,6 +192,17 @@ void peer_request(struct publish *publish, const struct cm_event *event)
 		peer_reject(peer, &reject);
 }
 
+void peer_connected(struct peer *peer)
+{
+	struct peer_reject reject;
+	if (peer->state == PEER_ENDING) {
+		destroy(peer);
+	} else if (peer_accept(peer, &reject) < 0) {
+		peer->publish->half_open--;
+		peer_reject(peer, &reject);
+	}
+}
+
 static unsigned int access_flags(uint32_t granted)
 {
 	unsigned int flags = IBV_ACCESS_REMOTE_READ;
@@ -189,7 +229,7 @@ void peer_admit(struct peer *peer)
 		peer_end(peer, "dropped: cannot give it its rights: %s", strerror(-r));
 		return;
 	}
-	log_info("peer %s connected on %s: read%s%s", peer->name, peer->device->device->name,
+	log_info("peer %s connected on %s: read%s%s", peer_tag(peer), peer->device->device->name,
 		peer->granted & MRSHARE_WRITE ? ", write" : "", peer->granted & MRSHARE_ATOMIC ? ", atomic" : "");
 	peer_send_welcome(peer);
 }

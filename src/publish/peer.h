@@ -5,9 +5,10 @@
 
 #include "publish/internal.h"
 
-/* A request makes a peer CONNECTING, or ENDING where it is rejected. CONNECTING -> ADMITTED when rdma_cm says
- * ESTABLISHED. Any -> ENDING by peer_end(), on an event, a completion, a timer, or a decision of ours. An ENDING peer
- * is freed when a worker has destroyed its queue pair, then its id. */
+/* A request makes a peer CONNECTING, while a worker makes its queue pair and until then, or ENDING where it is
+ * rejected. CONNECTING -> ADMITTED when rdma_cm says ESTABLISHED. Any -> ENDING by peer_end(), on an event, a
+ * completion, a timer, or a decision of ours. An ENDING peer is freed when a worker has destroyed its queue pair, then
+ * its id. */
 enum peer_state { PEER_CONNECTING, PEER_ADMITTED, PEER_ENDING };
 
 struct peer {
@@ -17,6 +18,9 @@ struct peer {
 	enum peer_state state;
 	struct rdma_cm_id *id;
 	struct ibv_qp *qp;
+	bool connecting; /* `qp`, `job` and `connect_result` are a worker's */
+	int connect_result;
+	uint8_t responder_resources;
 	bool reachable; /* it reaches memory: from the first right that it gets until its queue pair is in error or gone
 			 */
 	uint32_t granted;
@@ -40,8 +44,13 @@ struct peer {
 
 /* peer.c */
 
+/* The name of a peer in a line of the log, which gets its fields. */
+const char *peer_tag(const struct peer *peer);
+
 /* Takes a connection request: a new peer, or a rejection. */
 void peer_request(struct publish *publish, const struct cm_event *event);
+/* Its queue pair is made, or could not be. */
+void peer_connected(struct peer *peer);
 /* It may have its rights, and learns so. */
 void peer_admit(struct peer *peer);
 /* Puts the queue pair into error and starts the peer's end; `format` continues the log's "peer ADDRESS ". Nothing for
@@ -50,8 +59,11 @@ void peer_end(struct peer *peer, const char *format, ...) __attribute__((format(
 
 /* connect.c */
 
-/* Makes the queue pair and accepts. What it made belongs to the peer, also where it fails. */
-int peer_connect(struct peer *peer, uint8_t responder_resources, struct peer_reject *reject);
+/* Takes a slot in a group and starts to make the queue pair, after which peer_connected() is called. What was made
+ * belongs to the peer, also where it fails. */
+int peer_connect(struct peer *peer, struct peer_reject *reject);
+/* The queue pair is there, and may be given to the peer. */
+int peer_accept(struct peer *peer, struct peer_reject *reject);
 
 /* notice.c */
 

@@ -8,8 +8,10 @@
  * has a queue pair of its own making (connect.c) that gives no right before admission (admission.c), and is told of the
  * newest generation by a notice, one at a time, which it acknowledges (notice.c). A withdrawal waits until each peer
  * that reaches memory has acknowledged its generation; who is late has its queue pair put into error, upon which it
- * reaches nothing. What may block, the end of queue pairs and ids and the making of room for more peers
- * (group.c), goes to the destroyer pool, and a peer's struct lives until that is done.
+ * reaches nothing. What may block, the making of queue pairs (connect.c), their end and that of ids, the making of room
+ * for more peers
+ * (group.c), looking for devices (look.c), opening and closing them (device.c), goes to the destroyer pool, and a peer's
+ * struct lives until that is done.
  *
  * Calls to the right come from timers only, so none comes from inside a call into this stage.
  */
@@ -59,7 +61,16 @@ static void finish_stop(struct publish *publish)
 /* Whether a worker may still use our devices. */
 static bool workers_need(const struct publish *publish)
 {
-	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making;
+	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making || publish->closing || publish->look.runs;
+}
+
+static void settle_devices(struct publish *publish)
+{
+	devices_settle(publish);
+	if (!publish->devices_changed)
+		return;
+	publish->devices_changed = false;
+	publish->ops->devices_changed(publish->data);
 }
 
 static void on_settle_timer(void *data)
@@ -69,6 +80,7 @@ static void on_settle_timer(void *data)
 	case PHASE_SERVING:
 		generation_settle(publish);
 		settle_drops(publish);
+		settle_devices(publish);
 		break;
 	case PHASE_LAST_ACKS:
 		if (generation_acknowledged(publish) == publish->generation)
@@ -101,26 +113,20 @@ static int publish_init(struct publish *publish, struct err *err)
 	if (generation_init(publish) < 0 || !publish->settle_timer || !publish->stop_timer)
 		return err_set(err, -ENOMEM, "out of memory");
 
-	int r = cm_channel_new(&publish->channel);
-	if (r < 0)
-		return err_set(err, r,
-			"cannot use rdma_cm: %s: is there an RDMA device, and is the module rdma_ucm loaded?",
-			strerror(-r));
-	publish->channel_source = event_io_new(publish->loop, publish->channel->fd, on_cm_channel, publish);
-	if (!publish->channel_source)
-		return err_set(err, -ENOMEM, "out of memory");
-	event_io_set(publish->channel_source, EVENT_READ);
-	return listeners_open(publish, err);
+	return devices_open(publish, err);
 }
 
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *destroyer,
-	const struct publish_ops *ops, void *data, struct publish **ret_publish, struct err *err)
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
+	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
+	struct err *err)
 {
 	struct publish *publish = calloc(1, sizeof(*publish));
 	if (!publish)
 		return err_set(err, -ENOMEM, "out of memory");
+	verbs_init();
 	publish->loop = loop;
 	publish->config = config;
+	publish->connector = connector;
 	publish->destroyer = destroyer;
 	publish->ops = ops;
 	publish->data = data;
@@ -134,68 +140,86 @@ int publish_new(struct event_loop *loop, const struct publish_config *config, st
 	return 0;
 }
 
-struct device *const *publish_devices(const struct publish *publish, size_t *ret_count)
+static struct catalog *catalog_of(struct publish *publish, const struct device *device)
 {
-	*ret_count = publish->device_count;
-	return publish->device_list;
+	return publish_device_of(publish, device)->catalog;
 }
 
-static void unreserve(struct publish *publish, uint64_t len, size_t device_count)
+int publish_reserve(struct publish *publish, struct device *const *devices, size_t device_count, uint64_t len,
+	struct err *err)
 {
-	for (size_t i = 0; i < device_count; i++)
-		catalog_unreserve(publish->devices[i]->catalog, device_extent_count(publish->device_list[i], len));
-}
-
-int publish_reserve(struct publish *publish, uint64_t len, struct err *err)
-{
-	for (size_t i = 0; i < publish->device_count; i++) {
-		size_t count = device_extent_count(publish->device_list[i], len);
-		if (catalog_reserve(publish->devices[i]->catalog, count) == 0)
+	for (size_t i = 0; i < device_count; i++) {
+		size_t count = device_extent_count(devices[i], len);
+		if (catalog_reserve(catalog_of(publish, devices[i]), count) == 0)
 			continue;
-		unreserve(publish, len, i);
+		publish_unreserve(publish, devices, i, len);
 		return err_set(err, -EDQUOT,
-			"the catalog of device %s has no room for %zu extent(s): raise --max-extents",
-			publish->device_list[i]->name, count);
+			"the catalog of device %s has no room for %zu extent(s): raise --max-extents", devices[i]->name,
+			count);
 	}
 	return 0;
 }
 
-void publish_unreserve(struct publish *publish, uint64_t len)
+void publish_unreserve(struct publish *publish, struct device *const *devices, size_t device_count, uint64_t len)
 {
-	unreserve(publish, len, publish->device_count);
+	for (size_t i = 0; i < device_count; i++)
+		catalog_unreserve(catalog_of(publish, devices[i]), device_extent_count(devices[i], len));
+}
+
+static int list_on(struct publish *publish, uint64_t mapping_id, uint8_t shmid, bool writable, uint64_t len,
+	const struct device_extents *extents, struct err *err)
+{
+	const struct publish_device *device = publish_device_of(publish, extents->device);
+	uint32_t access = writable ? device->rights : MRSHARE_READ;
+	int r = catalog_add(device->catalog, mapping_id, shmid, (uint8_t)access, extents,
+		device_extent_count(extents->device, len));
+	if (r < 0)
+		return err_set(err, r,
+			"the catalog of device %s has no room for the %zu extents that memory allowed: raise "
+			"--max-extents",
+			extents->device->name, extents->count);
+	return 0;
 }
 
 /* Takes a mapping out of the first catalogs; its room is reserved again. */
-static void unlist(struct publish *publish, uint64_t mapping_id, uint64_t len, size_t device_count)
+static void unlist(struct publish *publish, uint64_t mapping_id, uint64_t len, const struct registration *registration,
+	size_t device_count)
 {
 	for (size_t i = 0; i < device_count; i++) {
-		catalog_remove(publish->devices[i]->catalog, mapping_id);
-		catalog_reserve(publish->devices[i]->catalog, device_extent_count(publish->device_list[i], len));
+		const struct device *device = registration->devices[i].device;
+		catalog_remove(catalog_of(publish, device), mapping_id);
+		catalog_reserve(catalog_of(publish, device), device_extent_count(device, len));
 	}
 }
 
 int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, bool writable, uint64_t len,
-	const struct registration *registration, struct err *err)
+	struct registration *registration, struct err *err)
 {
 	if (publish->phase != PHASE_SERVING)
 		return err_set(err, -ECANCELED, "mrshared is about to end");
-	for (size_t i = 0; i < publish->device_count; i++) {
-		uint32_t access = writable ? publish->devices[i]->rights : MRSHARE_READ;
-		int r = catalog_add(publish->devices[i]->catalog, mapping_id, shmid, (uint8_t)access,
-			&registration->devices[i], device_extent_count(publish->device_list[i], len));
+	for (size_t i = 0; i < registration->device_count; i++) {
+		int r = list_on(publish, mapping_id, shmid, writable, len, &registration->devices[i], err);
 		if (r == 0)
 			continue;
-		unlist(publish, mapping_id, len, i);
-		return err_set(err, r,
-			"the catalog of device %s has no room for the %zu extents that memory allowed: raise "
-			"--max-extents",
-			publish->device_list[i]->name, registration->devices[i].count);
+		unlist(publish, mapping_id, len, registration, i);
+		return r;
 	}
 	if (generation_list(publish, mapping_id) < 0) {
-		unlist(publish, mapping_id, len, publish->device_count);
+		unlist(publish, mapping_id, len, registration, registration->device_count);
 		return err_set(err, -ENOMEM, "out of memory");
 	}
 	return 0;
+}
+
+int publish_add_on(struct publish *publish, struct device *device, uint64_t mapping_id, uint8_t shmid, bool writable,
+	uint64_t len, struct registration *registration, struct err *err)
+{
+	if (publish->phase != PHASE_SERVING)
+		return err_set(err, -ECANCELED, "mrshared is about to end");
+	int r = list_on(publish, mapping_id, shmid, writable, len, registration_on(registration, device), err);
+	if (r == 0)
+		generation_write_soon(publish);
+	return r;
 }
 
 void publish_withdraw(struct publish *publish, uint64_t mapping_id)
@@ -209,7 +233,7 @@ void publish_withdraw(struct publish *publish, uint64_t mapping_id)
 
 void publish_drop_peers(struct publish *publish, struct device *device, struct publish_drop *drop)
 {
-	struct publish_device *of = publish_device_find(publish, device->context);
+	struct publish_device *of = publish_device_of(publish, device);
 	drop->device = of;
 	drop->next = of->drops;
 	of->drops = drop;
@@ -258,7 +282,7 @@ void publish_free(struct publish **publish_ptr)
 	/* A peer whose end hangs needs its device, its frames and the channel; so does a group in the making. */
 	if (workers_need(publish))
 		return;
-	listeners_close(publish);
+	devices_close(publish);
 	cm_channel_free(&publish->channel);
 	free(publish);
 }

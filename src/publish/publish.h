@@ -33,6 +33,7 @@ struct publish_config {
 	unsigned int max_peers;
 	uint32_t max_extents;    /* a device's catalog */
 	uint64_t max_mr_size;    /* 0: none */
+	bool on_demand;          /* mappings are not pinned, nor counted by `memlock` */
 	struct memlock *memlock; /* catalogs and frames are taken from it; NULL: not counted */
 };
 
@@ -42,6 +43,8 @@ struct publish_ops {
 	void (*added)(void *data, uint64_t mapping_id);
 	/* Every peer that counts has acknowledged that the mapping is gone, or its queue pair is in error. */
 	void (*withdrawn)(void *data, uint64_t mapping_id);
+	/* A device is gone or has come: publish_devices() says something else. */
+	void (*devices_changed)(void *data);
 };
 
 /* What publish_drop_peers() is asked for, embedded in what waits for it; publish's until publish_drop_end(). */
@@ -53,24 +56,41 @@ struct publish_drop {
 	struct publish_drop *next;
 };
 
-/* Binds the addresses, opens their devices, makes their catalogs, listens. `destroyer` is a pool of its own for the
- * ends of peers: small jobs that destroy queue pairs, and big ones, rdma_destroy_id, which take a minute where a host
- * is dead, so it needs some threads, and fewer for big jobs. Small ones also make room for more peers. All pools' fds
- * are watched by the caller. `config` must outlive it. Peers are admitted at once. Errors name the address and what to
- * do. */
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *destroyer,
-	const struct publish_ops *ops, void *data, struct publish **ret_publish, struct err *err);
+/* Binds the addresses, opens their devices, makes their catalogs, listens. A device that is not there is no error: it is
+ * looked for once a second, as is one that goes later. `connector` is a pool that makes queue pairs. `destroyer` is a pool of its own for the ends of peers: small
+ * jobs that destroy queue pairs, and big ones, rdma_destroy_id, which take a minute where a host is dead, so it needs
+ * some threads, and fewer for big jobs. Small ones also make room for more peers, look for devices, open and close
+ * them. All pools' fds are watched by the caller. `config` must outlive it. Peers are admitted at once. Errors name the
+ * address and what to do. */
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
+	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
+	struct err *err);
 
-/* The devices that mappings are registered on; constant while publish lives. */
-struct device *const *publish_devices(const struct publish *publish, size_t *ret_count);
+enum { PUBLISH_DEVICES_MAX = REGISTRATION_DEVICES_MAX };
 
-/* Room in every catalog for the extents of a mapping of `len` bytes: -EDQUOT (`err` names the device and the flag). */
-int publish_reserve(struct publish *publish, uint64_t len, struct err *err);
-void publish_unreserve(struct publish *publish, uint64_t len);
-/* Puts a registered mapping into every catalog, at the next generation: ops->added tells when. The room reserved for
- * `len` becomes the mapping's. Where it fails (-EDQUOT: more extents than fit; -ENOMEM) the room is still reserved. */
+/* The devices that are there now, at most PUBLISH_DEVICES_MAX; returns how many. */
+size_t publish_devices(const struct publish *publish, struct device **ret_devices);
+/* A device lives, and what was made on it is let go of only once nobody holds it any more; one that has gone
+ * (device->gone) comes back after that only. */
+void publish_hold(struct publish *publish, struct device *device);
+void publish_release(struct publish *publish, struct device *device);
+/* A device that came back admits peers from now on, since every mapping stands on it. */
+bool publish_serves(struct publish *publish, const struct device *device);
+void publish_serve(struct publish *publish, struct device *device);
+
+/* Room in the catalogs of these devices, which are held, for the extents of a mapping of `len` bytes: -EDQUOT (`err`
+ * names the device and the flag). */
+int publish_reserve(struct publish *publish, struct device *const *devices, size_t device_count, uint64_t len,
+	struct err *err);
+void publish_unreserve(struct publish *publish, struct device *const *devices, size_t device_count, uint64_t len);
+/* Puts a registered mapping into the catalogs of the devices that it is registered on, at the next generation:
+ * ops->added tells when. The room reserved there for `len` becomes the mapping's. Where it fails (-EDQUOT: more extents
+ * than fit; -ENOMEM) the room is still reserved. */
 int publish_add(struct publish *publish, uint64_t mapping_id, uint8_t shmid, bool writable, uint64_t len,
-	const struct registration *registration, struct err *err);
+	struct registration *registration, struct err *err);
+/* Puts an added one into the catalog of one more device, likewise; nothing tells when. */
+int publish_add_on(struct publish *publish, struct device *device, uint64_t mapping_id, uint8_t shmid, bool writable,
+	uint64_t len, struct registration *registration, struct err *err);
 /* Takes it out, tells peers, waits for them until the revoke timeout, drops who is late: ops->withdrawn tells when,
  * never from inside this call. Its room is given back. */
 void publish_withdraw(struct publish *publish, uint64_t mapping_id);

@@ -55,6 +55,11 @@ int regions_new(const struct regions_limits *limits, struct regions **ret_region
 	return 0;
 }
 
+void regions_set_limits(struct regions *regions, const struct regions_limits *limits)
+{
+	regions->limits = *limits;
+}
+
 void regions_free(struct regions **regions)
 {
 	if (!*regions)

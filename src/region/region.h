@@ -41,6 +41,8 @@ struct regions;
 
 int regions_new(const struct regions_limits *limits, struct regions **ret_regions);
 void regions_free(struct regions **regions);
+/* Counts for what is mapped from now on; what is mapped stays. */
+void regions_set_limits(struct regions *regions, const struct regions_limits *limits);
 /* Reserves a region: contiguous address space, aligned to 1 GiB. `size` is a multiple of 4096. -EEXIST, -ENOMEM. */
 int regions_add(struct regions *regions, uint8_t shmid, uint64_t size, struct err *err);
 

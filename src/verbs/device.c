@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/rdma.h"
 
 #define MIB (1ull << 20)
@@ -59,7 +60,28 @@ static int set_name(struct device *device, struct err *err)
 	return 0;
 }
 
-static int device_open(struct device *device, uint64_t max_mr_size, struct err *err)
+static int set_on_demand(struct device *device, struct err *err)
+{
+	uint32_t caps = 0;
+	if (device->attr.vendor_id == VENDOR_RXE)
+		return err_set(err, -EOPNOTSUPP,
+			"device %s is soft-RoCE, whose on-demand registrations answer at their virtual address only: "
+			"start mrshared without --odp",
+			device->name);
+	int r = verbs_query_odp(device->context, &caps);
+	if (r < 0)
+		return err_set(err, r, "device %s: cannot be queried: %s", device->name, strerror(-r));
+	if (!(caps & IBV_ODP_SUPPORT_READ) || !(caps & IBV_ODP_SUPPORT_WRITE))
+		return err_set(err, -EOPNOTSUPP,
+			"device %s has no on-demand paging for what peers do: start mrshared without --odp",
+			device->name);
+	if (!(caps & IBV_ODP_SUPPORT_ATOMIC))
+		device->has_atomics = false;
+	device->on_demand = true;
+	return 0;
+}
+
+static int device_open(struct device *device, uint64_t max_mr_size, bool on_demand, struct err *err)
 {
 	int r = set_name(device, err);
 	if (r < 0)
@@ -73,25 +95,35 @@ static int device_open(struct device *device, uint64_t max_mr_size, struct err *
 		return err_set(err, -EINVAL, "device %s: an MR must hold a page at least", device->name);
 	device->has_atomics = device->attr.atomic_cap != IBV_ATOMIC_NONE;
 	device->enforces_access_flags = device->attr.vendor_id != VENDOR_INTEL;
+	r = on_demand ? set_on_demand(device, err) : 0;
+	if (r < 0)
+		return r;
 	r = verbs_alloc_pd(device->context, &device->pd);
 	if (r < 0)
 		return err_set(err, r, "device %s: cannot make a protection domain: %s", device->name, strerror(-r));
 	return 0;
 }
 
-int device_new(struct ibv_context *context, uint64_t max_mr_size, struct device **ret_device, struct err *err)
+int device_new(
+	struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device, struct err *err)
 {
 	struct device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return err_set(err, -ENOMEM, "out of memory");
 	device->context = context;
-	int r = device_open(device, max_mr_size, err);
+	int r = device_open(device, max_mr_size, on_demand, err);
 	if (r < 0) {
 		device_free(&device);
 		return r;
 	}
 	*ret_device = device;
 	return 0;
+}
+
+const char *device_tag(const struct device *device)
+{
+	log_field("MRSHARE_DEVICE", "%s", device->name);
+	return device->name;
 }
 
 void device_free(struct device **device)

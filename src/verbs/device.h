@@ -20,15 +20,21 @@ struct device {
 	struct ibv_device_attr attr;
 	uint64_t extent_max; /* bytes of the longest extent */
 	bool has_atomics;
+	bool on_demand;             /* MRs are registered for on-demand paging: nothing is pinned */
 	bool enforces_access_flags; /* whether rights of a queue pair hold (not so on irdma) */
 	atomic_bool gone; /* removed: its calls fail with EIO, and the kernel has let go of all that was on it */
 };
 
-/* `max_mr_size` as the flag says (0: none). `context` stays rdma_cm's. */
-int device_new(struct ibv_context *context, uint64_t max_mr_size, struct device **ret_device, struct err *err);
+/* `max_mr_size` and `on_demand` as the flags say (0: none). `context` stays rdma_cm's. -EOPNOTSUPP: the device cannot
+ * do that on demand. */
+int device_new(
+	struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device, struct err *err);
 /* Everything made on the device must be gone. */
 void device_free(struct device **device);
 /* The number of extents that a mapping of `len` bytes is cut into beforehand. */
 size_t device_extent_count(const struct device *device, uint64_t len);
+
+/* The name of a device in a line of the log, which gets its field. */
+const char *device_tag(const struct device *device);
 
 #endif

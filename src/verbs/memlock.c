@@ -30,21 +30,22 @@ void memlock_init(struct memlock *memlock)
 
 int memlock_take(struct memlock *memlock, uint64_t len, size_t device_count, struct err *err)
 {
-	uint64_t need;
+	uint64_t need, pinned = atomic_load(&memlock->pinned);
 	bool impossible = __builtin_mul_overflow(len, (uint64_t)device_count, &need);
-	/* The kernel's rule for all: what exceeds the limit is refused, what meets it is not. */
-	if (impossible || memlock->pinned > memlock->limit || need > memlock->limit - memlock->pinned)
-		return err_set(err, -ENOMEM,
-			"%s must be locked on each of %zu device(s), %s are locked already, and RLIMIT_MEMLOCK is %s: "
-			"raise it "
-			"(LimitMEMLOCK=infinity in the unit file, `ulimit -l unlimited` in a shell)",
-			size_format(len).text, device_count, size_format(memlock->pinned).text,
-			size_format(memlock->limit).text);
-	memlock->pinned += need;
+	do {
+		/* The kernel's rule for all: what exceeds the limit is refused, what meets it is not. */
+		if (impossible || pinned > memlock->limit || need > memlock->limit - pinned)
+			return err_set(err, -ENOMEM,
+				"%s must be locked on each of %zu device(s), %s are locked already, and RLIMIT_MEMLOCK "
+				"is %s: raise it "
+				"(LimitMEMLOCK=infinity in the unit file, `ulimit -l unlimited` in a shell)",
+				size_format(len).text, device_count, size_format(pinned).text,
+				size_format(memlock->limit).text);
+	} while (!atomic_compare_exchange_weak(&memlock->pinned, &pinned, pinned + need));
 	return 0;
 }
 
 void memlock_give_back(struct memlock *memlock, uint64_t len, size_t device_count)
 {
-	memlock->pinned -= len * device_count;
+	atomic_fetch_sub(&memlock->pinned, len * device_count);
 }

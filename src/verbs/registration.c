@@ -64,8 +64,8 @@ static int populate(const struct registration_request *request, struct err *err)
 
 static int explain_register(const struct device *device, uint64_t len, bool writable, int code, struct err *err)
 {
-	if (atomic_load(&device->gone) || code == -ENODEV)
-		return err_set(err, code, "device %s is gone: restart mrshared when it is back", device->name);
+	if (atomic_load(&device->gone) || code == -ENODEV || code == -EIO)
+		return err_set(err, code, "device %s fails or has gone: try again", device->name);
 	switch (-code) {
 	case ENOMEM:
 		return err_set(
@@ -88,9 +88,10 @@ static int explain_register(const struct device *device, uint64_t len, bool writ
 
 static int access_flags(const struct device *device, bool writable)
 {
+	int access = IBV_ACCESS_REMOTE_READ | (device->on_demand ? IBV_ACCESS_ON_DEMAND : 0);
 	if (!writable)
-		return IBV_ACCESS_REMOTE_READ;
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+		return access;
+	access |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	return device->has_atomics ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
 }
 
@@ -146,27 +147,6 @@ static int register_on(struct device_extents *extents, const struct registration
 	return 0;
 }
 
-int registration_new(struct device *const *devices, size_t device_count, const struct registration_request *request,
-	struct registration **ret_registration, struct err *err)
-{
-	struct registration *registration =
-		calloc(1, sizeof(*registration) + device_count * sizeof(registration->devices[0]));
-	if (!registration)
-		return err_set(err, -ENOMEM, "out of memory");
-
-	int r = device_count ? populate(request, err) : 0;
-	for (size_t i = 0; r == 0 && i < device_count; i++) {
-		registration->devices[i].device = devices[i];
-		registration->device_count = i + 1;
-		r = register_on(&registration->devices[i], request, err);
-	}
-	/* The first error is the cause; one of the undoing only leaves something behind. */
-	if (r < 0 && registration_free(&registration, NULL) == 0)
-		return r;
-	*ret_registration = registration;
-	return r;
-}
-
 static int extents_free(struct device_extents *extents, struct err *err)
 {
 	int result = 0;
@@ -187,6 +167,65 @@ static int extents_free(struct device_extents *extents, struct err *err)
 		*extents = (struct device_extents){ .device = extents->device };
 	}
 	return result;
+}
+
+static int add_device(struct registration *registration, struct device *device,
+	const struct registration_request *request, struct err *err)
+{
+	struct device_extents *extents = &registration->devices[registration->device_count++];
+	*extents = (struct device_extents){ .device = device };
+	int r = register_on(extents, request, err);
+	/* The first error is the cause; one of the undoing only leaves something behind. */
+	if (r < 0)
+		extents_free(extents, NULL);
+	return r;
+}
+
+int registration_add(struct registration *registration, struct device *device,
+	const struct registration_request *request, struct err *err)
+{
+	int r = device->on_demand ? 0 : populate(request, err);
+	return r < 0 ? r : add_device(registration, device, request, err);
+}
+
+int registration_new(struct device *const *devices, size_t device_count, const struct registration_request *request,
+	struct registration **ret_registration, struct err *err)
+{
+	struct registration *registration = calloc(1, sizeof(*registration));
+	if (!registration)
+		return err_set(err, -ENOMEM, "out of memory");
+
+	int r = device_count && !devices[0]->on_demand ? populate(request, err) : 0;
+	for (size_t i = 0; r == 0 && i < device_count; i++) {
+		struct err why;
+		r = add_device(registration, devices[i], request, &why);
+		if (r < 0 && atomic_load(&devices[i]->gone) && registration->devices[i].count == 0)
+			r = 0;
+		else if (r < 0 && err)
+			*err = why;
+	}
+	if (r < 0 && registration_free(&registration, NULL) == 0)
+		return r;
+	*ret_registration = registration;
+	return r;
+}
+
+struct device_extents *registration_on(struct registration *registration, const struct device *device)
+{
+	for (size_t i = 0; i < registration->device_count; i++) {
+		if (registration->devices[i].device == device)
+			return &registration->devices[i];
+	}
+	return NULL;
+}
+
+int registration_drop(struct registration *registration, const struct device *device, struct err *err)
+{
+	struct device_extents *extents = registration_on(registration, device);
+	int r = extents ? extents_free(extents, err) : 0;
+	if (r == 0 && extents)
+		*extents = registration->devices[--registration->device_count];
+	return r;
 }
 
 int registration_free(struct registration **registration, struct err *err)

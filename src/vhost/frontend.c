@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -45,12 +46,21 @@ void frontend_free(struct frontend *frontend)
 	if (frontend->next)
 		frontend->next->link = frontend->link;
 	frontend->frontends->count--;
+	event_source_free(&frontend->check);
 	queues_free(frontend);
 	free(frontend);
 }
 
 const char *frontend_name(const struct frontend *frontend)
 {
+	return frontend->name;
+}
+
+const char *frontend_tag(const struct frontend *frontend)
+{
+	log_field("MRSHARE_FRONTEND_PID", "%d", frontend->cred.pid);
+	log_field("MRSHARE_FRONTEND_UID", "%u", frontend->cred.uid);
+	log_field("MRSHARE_FRONTEND", "%llu", (unsigned long long)frontend->id);
 	return frontend->name;
 }
 
@@ -77,10 +87,11 @@ static int admit(
 	if (r < 0)
 		return r;
 	frontends_link(frontends, frontend);
-	log_info("%s: connected%s%s", frontend->name, socket->path ? " to " : "", socket->path ? socket->path : "");
+	log_info("%s: connected%s%s", frontend_tag(frontend), socket->path ? " to " : "",
+		socket->path ? socket->path : "");
 	for (const struct frontend_mapping *mapping = frontends->mappings; mapping; mapping = mapping->next) {
 		if (offer(frontend, mapping) < 0)
-			log_error("%s: out of memory: mapping %llu is not announced to it", frontend->name,
+			log_error("%s: out of memory: mapping %llu is not announced to it", frontend_tag(frontend),
 				(unsigned long long)mapping->id);
 	}
 	return 0;
@@ -97,11 +108,14 @@ static int on_accept(void *data, int fd)
 }
 
 /* A session frees itself at most. */
-static void pump_all(struct frontends *frontends)
+static void pump_due(struct frontends *frontends)
 {
 	struct frontend *next;
 	for (struct frontend *frontend = frontends->list; frontend; frontend = next) {
 		next = frontend->next;
+		if (!frontend->due)
+			continue;
+		frontend->due = false;
 		session_pump(frontend);
 	}
 }
@@ -129,13 +143,21 @@ static void check_stopped(struct frontends *frontends)
 static void on_wake(void *data)
 {
 	struct frontends *frontends = data;
-	pump_all(frontends);
+	pump_due(frontends);
 	if (frontends->stopped)
 		check_stopped(frontends);
 }
 
+void session_wake(struct frontend *frontend)
+{
+	frontend->due = true;
+	event_timer_set(frontend->frontends->wake, 0);
+}
+
 void frontends_wake(struct frontends *frontends)
 {
+	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next)
+		frontend->due = true;
 	event_timer_set(frontends->wake, 0);
 }
 
@@ -219,6 +241,11 @@ void frontends_settle(struct frontends *frontends)
 	}
 }
 
+unsigned int frontends_count(const struct frontends *frontends)
+{
+	return frontends->count;
+}
+
 void frontends_who_holds(const struct frontends *frontends, uint64_t id, char *ret_text, size_t size)
 {
 	snprintf(ret_text, size, "no front-end");
@@ -276,8 +303,19 @@ int frontends_open(struct frontends *frontends, const struct frontend_socket *so
 	socklen_t size = sizeof(listens);
 	if (!socket->path && getsockopt(socket->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0)
 		return err_set(err, -errno, "--fd %d: %s", socket->fd, strerror(errno));
+	struct sockaddr_un peer;
+	size = sizeof(peer);
+	if (!listens && getpeername(socket->fd, (struct sockaddr *)&peer, &size) < 0)
+		return err_set(err, -ENOTCONN, "--fd %d: the socket neither listens nor is it connected", socket->fd);
 	if (listens)
 		return open_listening(frontends, socket, err);
+	if (frontends->has_sole)
+		return err_set(err, -EINVAL,
+			"--fd %d: another --fd is a connection as well, and the daemon ends with its front-end: give "
+			"one "
+			"connection, or sockets that listen",
+			socket->fd);
+	frontends->has_sole = true;
 	return admit(frontends, socket, socket->fd, true, err);
 }
 

@@ -64,8 +64,8 @@ struct frontend_ops {
 	bool (*is_own_file)(void *data, dev_t dev, ino_t ino);
 	/* No front-end holds the withdrawn mapping any more. */
 	void (*released)(void *data, uint64_t mapping_id);
-	/* The front-end of a connected `fd` has left. */
-	void (*left)(void *data);
+	/* The front-end of a connected `fd` has left, or was dropped for what it did. */
+	void (*left)(void *data, bool was_dropped);
 };
 
 /* `pool` closes fds, maps memory tables, and tells drivers. What is given must outlive it. */
@@ -85,6 +85,8 @@ int frontends_add(struct frontends *frontends, uint64_t id, const struct mrshare
 /* Takes a mapping back from the front-ends. True: none holds it, or it was never added. False: released() follows,
  * later. */
 bool frontends_withdraw(struct frontends *frontends, uint64_t id);
+/* How many are connected. */
+unsigned int frontends_count(const struct frontends *frontends);
 /* The name of a front-end that still holds a withdrawn mapping, and why it does; for people. */
 void frontends_who_holds(const struct frontends *frontends, uint64_t id, char *ret_text, size_t size);
 

@@ -49,7 +49,7 @@ int request_set_features(struct frontend *frontend, struct err *err)
 	if (strange)
 		return err_set(err, -EINVAL, "features %#" PRIx64 " were not offered", strange);
 	if (features != frontend->features)
-		log_info("%s: features %#" PRIx64, frontend->name, features);
+		log_info("%s: features %#" PRIx64, frontend_tag(frontend), features);
 	frontend->features = features;
 	return REQUEST_DONE;
 }
@@ -65,15 +65,15 @@ int request_set_protocol_features(struct frontend *frontend, struct err *err)
 	if (strange)
 		return err_set(err, -EINVAL, "protocol features %#" PRIx64 " were not offered", strange);
 	frontend->protocol_features = features;
-	log_info("%s: protocol features %#" PRIx64, frontend->name, features);
+	log_info("%s: protocol features %#" PRIx64, frontend_tag(frontend), features);
 	if (!(features & VHOST_USER_PROTOCOL_SHMEM))
 		log_warning("%s: it does not know shared memory regions (SHMEM, bit 22): its guest gets no memory of "
 			    "ours; QEMU 11.1 knows them",
-			frontend->name);
+			frontend_tag(frontend));
 	else if (SHMEM_NEEDS & ~features)
 		log_warning("%s: it knows shared memory regions, but not what they need (REPLY_ACK, BACKEND_REQ, "
 			    "BACKEND_SEND_FD: bits %#" PRIx64 " are missing): nothing is announced to it",
-			frontend->name, SHMEM_NEEDS & ~features);
+			frontend_tag(frontend), SHMEM_NEEDS & ~features);
 	return REQUEST_DONE;
 }
 

@@ -3,6 +3,8 @@
 #ifndef VHOST_FRONTEND_INTERNAL_H
 #define VHOST_FRONTEND_INTERNAL_H
 
+#include <sys/socket.h>
+
 #include "vhost/channel.h"
 #include "vhost/frontend.h"
 #include "vhost/frontend_sets.h"
@@ -22,6 +24,7 @@ struct frontends {
 	struct frontend_door *doors; /* sockets that listen */
 	struct frontend *list;
 	unsigned int count;
+	bool has_sole; /* a connected --fd was given */
 	uint64_t last_id;
 	struct frontend_mapping *mappings; /* live, and withdrawn but held somewhere */
 	struct event_source *wake;         /* pumps every session: what was asked from outside is done on the loop */
@@ -60,6 +63,7 @@ struct frontend_table {
 	struct err err;
 	uint32_t request;
 	bool needs_ack;
+	uint64_t max_bytes;
 };
 
 struct frontend {
@@ -67,12 +71,16 @@ struct frontend {
 	struct frontend *next, **link;
 	const struct frontend_socket *socket;
 	uint64_t id;
+	struct ucred cred;
 	char name[64];
 	bool is_sole; /* it came by a connected --fd */
 
 	struct channel channel;
-	struct event_source *io; /* NULL: the connection has ended */
-	bool has_message;        /* in the channel, not handled yet */
+	struct event_source *io;    /* NULL: the connection has ended */
+	bool has_message;           /* in the channel, not handled yet */
+	struct event_source *check; /* see frontend_session.c */
+	bool check_set;
+	bool due; /* to be pumped */
 
 	uint64_t features, protocol_features; /* acknowledged */
 	bool protocol_set;
@@ -88,9 +96,11 @@ struct frontend {
 
 	struct channel back; /* to the front-end */
 	struct event_source *back_io;
+	bool back_due; /* there may be something to read */
 	struct sets sets;
 	uint64_t asked_ms; /* when the request without an answer was sent */
 	unsigned int said_surplus;
+	bool holes_due; /* to be said */
 
 	int closing[FRONTEND_CLOSING_MAX];
 	unsigned int closing_count;
@@ -108,6 +118,9 @@ struct frontend_mapping {
 };
 
 /* frontend.c */
+
+/* The name of a front-end in a line of the log, which gets its fields. */
+const char *frontend_tag(const struct frontend *frontend);
 void frontend_free(struct frontend *frontend);
 /* Releases the withdrawn mappings that no front-end holds any more. */
 void frontends_settle(struct frontends *frontends);
@@ -122,6 +135,10 @@ void session_pump(struct frontend *frontend);
 /* The connection ends; `err` may be NULL. The next session_pump() frees what no worker has. */
 void session_end(struct frontend *frontend, int cause, const struct err *err);
 void session_close_later(struct frontend *frontend, int *fd);
+/* All that a channel has received and nobody took. */
+void session_close_fds_later(struct frontend *frontend, struct channel *channel);
+/* It is pumped soon. */
+void session_wake(struct frontend *frontend);
 /* Whether fds may be received. */
 bool session_may_take_fds(const struct frontend *frontend);
 
@@ -170,8 +187,11 @@ void queues_set_memory(struct frontend *frontend, struct memory *memory);
 request_fn request_set_backend_req_fd;
 void announce_start(struct frontend *frontend);
 void announce_stop(struct frontend *frontend, const char *why);
-/* Sends what is to be sent. */
-void announce_pump(struct frontend *frontend);
+/* Takes an answer that has arrived. */
+void announce_take_answers(struct frontend *frontend);
+/* Sends what is to be sent, and the next request if it `may_ask`: QEMU 11.1 does not survive one that meets a stop, so
+ * none goes out while a request of its own is not handled. */
+void announce_pump(struct frontend *frontend, bool may_ask);
 /* The front-end has ended: it holds nothing. */
 void announce_end(struct frontend *frontend);
 /* True: it is not held by this front-end. */

@@ -58,6 +58,8 @@ static int queue_start(struct frontend *frontend, struct frontend_queue *queue, 
 		return r;
 	}
 	queue->broken = false;
+	/* A call from before the stop may have been lost with the fd of that time. */
+	queue->call_due = true;
 	event_io_set(queue->kick_io, EVENT_READ);
 	ops->queue_start(frontend->device, index_of(frontend, queue), queue->vq);
 	return 0;
@@ -100,8 +102,8 @@ static void on_kick(struct frontend *frontend, struct frontend_queue *queue)
 	uint64_t count;
 	struct iovec iov = { &count, sizeof(count) };
 	if (preadv2(queue->kick, &iov, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN && errno != EINTR) {
-		log_warning("%s: cannot read the kicks of queue %u: %s", frontend->name, index_of(frontend, queue),
-			strerror(errno));
+		log_warning("%s: cannot read the kicks of queue %u: %s", frontend_tag(frontend),
+			index_of(frontend, queue), strerror(errno));
 		event_io_set(queue->kick_io, 0);
 		return;
 	}
@@ -121,7 +123,7 @@ _Static_assert(FRONTEND_QUEUES_MAX == 1, "each queue needs its own on_kick");
 void frontend_call(struct frontend *frontend, unsigned int queue)
 {
 	frontend->queues[queue].call_due = true;
-	frontends_wake(frontend->frontends);
+	session_wake(frontend);
 }
 
 void frontend_broken(struct frontend *frontend, unsigned int index, const struct err *err)
@@ -131,11 +133,11 @@ void frontend_broken(struct frontend *frontend, unsigned int index, const struct
 		frontend->end_cause = err->code;
 		frontend->end_err = *err;
 	} else if (!queue->broken) {
-		log_warning("%s: queue %u is broken, and stands still until it is started again: %s", frontend->name,
-			index, err->text);
+		log_warning("%s: queue %u is broken, and stands still until it is started again: %s",
+			frontend_tag(frontend), index, err->text);
 	}
 	queue->broken = queue->err_due = true;
-	frontends_wake(frontend->frontends);
+	session_wake(frontend);
 }
 
 /*
@@ -270,6 +272,10 @@ static int set_notifier(struct frontend *frontend, bool is_call, struct err *err
 	session_close_later(frontend, slot);
 	*slot = fd;
 	frontend->channel.fds[0] = -1;
+	/* A call that is on its way goes to the fd before, where nobody may look any more: one too many does no harm.
+	 */
+	if (is_call)
+		queue->call_due = true;
 	return REQUEST_DONE;
 }
 

@@ -134,7 +134,7 @@ void request_end(struct frontend *frontend, uint32_t request, bool needs_ack, in
 		session_end(frontend, result, &told);
 		return;
 	}
-	log_warning("%s: %s", frontend->name, told.text);
+	log_warning("%s: %s", frontend_tag(frontend), told.text);
 	if (row->error == ERROR_ACK)
 		channel_reply(&frontend->channel, request, result);
 	else

@@ -4,13 +4,16 @@
  * Messages are handled in their order, one at a time; one that a worker prepares holds up those behind it and nobody
  * else. Everything that may wait for somebody is a worker's: closing foreign fds, unmapping memory, and writing to a
  * call eventfd, whose other owners can make a write to it block. A session has one such job at a time, and receives no
- * more fds while some wait to be closed, so what it can make us hold is bounded.
+ * more fds while some wait to be closed, so what it can make us hold is bounded. While nothing is read, and after the
+ * end, a timer looks at what no event would tell.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/container.h"
@@ -18,7 +21,7 @@
 #include "base/log.h"
 #include "vhost/frontend_internal.h"
 
-enum { MESSAGES_A_TURN = 32 };
+enum { MESSAGES_A_TURN = 32, CHECK_MS = 500 };
 
 bool session_may_take_fds(const struct frontend *frontend)
 {
@@ -32,7 +35,7 @@ void session_close_later(struct frontend *frontend, int *fd)
 	*fd = -1;
 }
 
-static void close_all_later(struct frontend *frontend, struct channel *channel)
+void session_close_fds_later(struct frontend *frontend, struct channel *channel)
 {
 	int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 	unsigned int count = channel_take_fds(channel, fds);
@@ -126,15 +129,49 @@ static bool read_message(struct frontend *frontend)
 	if (r < 0)
 		session_end(frontend, r, NULL);
 	else if (r == CHANNEL_SURPLUS)
-		close_all_later(frontend, &frontend->channel);
+		session_close_fds_later(frontend, &frontend->channel);
 	frontend->has_message = r == CHANNEL_MESSAGE;
 	return frontend->has_message;
+}
+
+/* A session is pumped for many reasons: the time that runs already is left alone. */
+static void set_check(struct frontend *frontend)
+{
+	if (!frontend->check_set)
+		event_timer_set(frontend->check, CHECK_MS);
+	frontend->check_set = true;
 }
 
 static void set_events(struct frontend *frontend)
 {
 	bool reads = !frontend->has_message && session_may_take_fds(frontend);
 	event_io_set(frontend->io, (reads ? EVENT_READ : 0u) | (frontend->channel.out_left ? EVENT_WRITE : 0u));
+	if (!reads)
+		set_check(frontend);
+}
+
+/* A write to a call eventfd blocks where another owner has filled it, and made it blocking. With the session gone
+ * nobody needs to be told: the eventfd is emptied until the write is through. */
+static void release_chores(struct frontend *frontend)
+{
+	const struct frontend_chores *chores = &frontend->chores;
+	uint64_t count;
+	struct iovec iov = { &count, sizeof(count) };
+	for (unsigned int i = 0; i < chores->notify_count; i++) {
+		ssize_t ignored = preadv2(chores->notify[i], &iov, 1, -1, RWF_NOWAIT);
+		(void)ignored;
+	}
+	set_check(frontend);
+}
+
+static void on_check(void *data)
+{
+	struct frontend *frontend = data;
+	struct pollfd poll_fd = { .fd = frontend->channel.fd, .events = POLLRDHUP };
+	frontend->check_set = false;
+	if (frontend->io && poll(&poll_fd, 1, 0) > 0)
+		session_end(frontend, -ENOTCONN, NULL);
+	session_pump(frontend);
 }
 
 static bool is_waiting(const struct frontend *frontend)
@@ -143,28 +180,44 @@ static bool is_waiting(const struct frontend *frontend)
 	       !session_may_take_fds(frontend);
 }
 
-void session_pump(struct frontend *frontend)
+/* True: every request that has arrived is handled, and no part of one is there. */
+static bool handle_messages(struct frontend *frontend)
 {
-	if (frontend->io && frontend->end_cause)
-		session_end(frontend, frontend->end_cause, &frontend->end_err);
 	for (unsigned int i = 0; frontend->io && i < MESSAGES_A_TURN; i++) {
 		int r = channel_write(&frontend->channel);
 		if (r < 0) {
 			session_end(frontend, r, NULL);
-			break;
+			return false;
 		}
-		if (!read_message(frontend) || is_waiting(frontend))
-			break;
+		bool has_message = read_message(frontend);
+		if (!frontend->io || is_waiting(frontend))
+			return false;
+		if (!has_message)
+			return frontend->channel.have == 0;
 		frontend->has_message = false;
 		request_dispatch(frontend);
 	}
 	if (frontend->io)
-		announce_pump(frontend);
+		session_wake(frontend);
+	return false;
+}
+
+void session_pump(struct frontend *frontend)
+{
+	if (frontend->io)
+		announce_take_answers(frontend);
+	if (frontend->io && frontend->end_cause)
+		session_end(frontend, frontend->end_cause, &frontend->end_err);
+	bool has_read_all = handle_messages(frontend);
+	if (frontend->io)
+		announce_pump(frontend, has_read_all);
 	chores_start(frontend);
 	if (frontend->io)
 		set_events(frontend);
 	else if (!frontend->chores.running && !frontend->table.running)
 		frontend_free(frontend);
+	else
+		release_chores(frontend);
 }
 
 static void on_io(void *data, unsigned int events)
@@ -176,17 +229,11 @@ static void log_end(const struct frontend *frontend, int cause, const struct err
 {
 	const struct channel *channel = &frontend->channel;
 	if (err)
-		log_warning("%s: dropped: %s", frontend->name, err->text);
-	else if (cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE)
-		log_info("%s: gone%s", frontend->name, channel->have ? " in the middle of a message" : "");
-	else if (cause == -EBADMSG)
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)", frontend->name,
-			channel->header.flags, channel->header.size);
-	else if (cause == -EMFILE)
-		log_warning(
-			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", frontend->name);
+		log_warning("%s: dropped: %s", frontend_tag(frontend), err->text);
+	else if (channel_was_left(cause))
+		log_info("%s: gone%s", frontend_tag(frontend), channel->have ? " in the middle of a message" : "");
 	else
-		log_warning("%s: dropped: %s", frontend->name, strerror(-cause));
+		log_warning("%s: dropped: %s", frontend_tag(frontend), channel_describe(channel, cause).text);
 }
 
 void session_end(struct frontend *frontend, int cause, const struct err *err)
@@ -201,11 +248,11 @@ void session_end(struct frontend *frontend, int cause, const struct err *err)
 	 * which the last close blocks. */
 	shutdown(frontend->channel.fd, SHUT_RDWR);
 	session_close_later(frontend, &frontend->channel.fd);
-	close_all_later(frontend, &frontend->channel);
+	session_close_fds_later(frontend, &frontend->channel);
 	announce_end(frontend);
 	frontends_settle(frontends);
 	if (frontend->is_sole)
-		frontends->ops->left(frontends->data);
+		frontends->ops->left(frontends->data, err || !channel_was_left(cause));
 }
 
 /*
@@ -214,11 +261,11 @@ void session_end(struct frontend *frontend, int cause, const struct err *err)
 
 static void name_it(struct frontend *frontend, int fd)
 {
-	struct ucred cred = { .pid = 0, .uid = (uid_t)-1 };
-	socklen_t cred_size = sizeof(cred);
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size);
+	socklen_t size = sizeof(frontend->cred);
+	frontend->cred.uid = (uid_t)-1;
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &frontend->cred, &size);
 	snprintf(frontend->name, sizeof(frontend->name), "front-end %llu (pid %d, uid %u)",
-		(unsigned long long)frontend->id, cred.pid, cred.uid);
+		(unsigned long long)frontend->id, frontend->cred.pid, frontend->cred.uid);
 }
 
 int session_new(struct frontends *frontends, const struct frontend_socket *socket, int fd, bool is_sole,
@@ -236,7 +283,9 @@ int session_new(struct frontends *frontends, const struct frontend_socket *socke
 		goto fail;
 	channel_init(&frontend->back, -1, CHANNEL_REPLIES, 0);
 	frontend->io = event_io_new(frontends->loop, fd, on_io, frontend);
-	if (!frontend->io || frontends->ops->device_new(frontends->data, frontend, &frontend->device) < 0)
+	frontend->check = event_timer_new(frontends->loop, on_check, frontend);
+	if (!frontend->io || !frontend->check ||
+		frontends->ops->device_new(frontends->data, frontend, &frontend->device) < 0)
 		goto fail;
 	channel_init(&frontend->channel, fd, CHANNEL_REQUESTS, VHOST_USER_REGIONS_MAX);
 	event_io_set(frontend->io, EVENT_READ);
@@ -244,6 +293,7 @@ int session_new(struct frontends *frontends, const struct frontend_socket *socke
 	return 0;
 fail:
 	event_source_free(&frontend->io);
+	event_source_free(&frontend->check);
 	queues_free(frontend);
 	free(frontend);
 	return err_set(err, -ENOMEM, "out of memory");

@@ -3,12 +3,14 @@
 /*
  * The lock file beside the socket tells two daemons apart from one daemon and a socket file that a killed one left: who
  * holds the lock may replace a socket file that nobody answers on. Out of fds, accepting pauses: a connection that
- * cannot be accepted stays readable, and the loop would spin.
+ * cannot be accepted stays readable, and the loop would spin. So does a socket that somebody else who has it shuts
+ * down.
  */
 #include "vhost/listen.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +40,13 @@ struct listener {
 	unsigned int refusal_count;
 	bool freed;       /* but for the refusals that workers still have */
 	const char *path; /* NULL: the socket was given to us */
-	char name[24];    /* of a socket without a path */
+	char name[136];   /* of a socket without a path */
 	char lock_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
 	int lock_fd, fd;
 	dev_t dev; /* of our socket file */
 	ino_t ino;
 	bool bound;
-	bool paused;
+	bool paused, shut_down;
 	struct event_source *io, *resume;
 	listener_accept_fn *fn;
 	void *data;
@@ -154,7 +156,20 @@ static void pause_accepting(struct listener *listener, int cause)
 
 static void watch_again(struct listener *listener)
 {
-	event_io_set(listener->io, listener->refusal_count < LISTENER_REFUSALS_MAX ? EVENT_READ : 0);
+	bool watches = !listener->shut_down && listener->refusal_count < LISTENER_REFUSALS_MAX;
+	event_io_set(listener->io, watches ? EVENT_READ : 0);
+}
+
+/* Nothing to accept: the connection has gone meanwhile, or there can be none any more. */
+static void check_shut_down(struct listener *listener)
+{
+	struct pollfd poll_fd = { .fd = listener->fd, .events = POLLRDHUP };
+	if (poll(&poll_fd, 1, 0) <= 0)
+		return;
+	listener->shut_down = true;
+	watch_again(listener);
+	log_warning("%s: the socket was shut down by another program that has it: nobody can connect any more",
+		name_of(listener));
 }
 
 static void refuse_run(struct job *job)
@@ -196,10 +211,11 @@ static void on_readable(void *data, unsigned int events)
 		listener->paused = false;
 		if (listener->fn(listener->data, fd) < 0)
 			refuse(listener, fd);
-	} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+	} else if (errno == EAGAIN || errno == EINVAL) {
+		check_shut_down(listener);
+	} else if (errno != EINTR && errno != ECONNABORTED) {
 		pause_accepting(listener, errno);
 	}
-	/* Anything else is a connection that went away before it was accepted. */
 }
 
 static void on_resume(void *data)
@@ -256,9 +272,16 @@ int listener_new_fd(struct event_loop *loop, struct worker_pool *pool, int fd, l
 	struct listener *listener = listener_alloc(pool, NULL, fn, data);
 	if (!listener)
 		return err_set(err, -ENOMEM, "out of memory");
-	snprintf(listener->name, sizeof(listener->name), "fd %d", fd);
+	struct sockaddr_un address = { 0 };
+	socklen_t size = sizeof(address) - 1;
+	getsockname(fd, (struct sockaddr *)&address, &size);
+	snprintf(listener->name, sizeof(listener->name), "fd %d%s%s", fd, *address.sun_path ? ", " : "",
+		address.sun_path);
 	listener->fd = fd;
 	int r = fd_set_nonblocking(fd);
+	/* Who connects sees the pid of who called listen() last: channel.c tells our connections by that. */
+	if (r == 0 && listen(fd, BACKLOG) < 0)
+		r = -errno;
 	if (r < 0)
 		err_set(err, r, "%s: %s", listener->name, strerror(-r));
 	else

@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -37,7 +39,7 @@ struct slot {
 	dev_t dev;
 	ino_t ino;
 	bool is_own;
-	size_t page;       /* of its file; 0: not on a file system made of memory */
+	bool is_regular;
 	struct lent *lent; /* NULL: not mapped */
 };
 
@@ -187,25 +189,22 @@ int memory_new_without(
  * On workers.
  */
 
+/* What the kernel knows of the file: it may be one of a provider's, of which a front-end is not to wait for the server.
+ */
 static int look_at_file(struct slot *slot, struct err *err)
 {
-	struct stat st;
-	struct statfs fs;
-	if (fstat(slot->fd, &st) < 0 || fstatfs(slot->fd, &fs) < 0)
+	struct statx st;
+	if (statx(slot->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO | STATX_SIZE, &st) < 0)
 		return err_set(err, -errno, "looking at its file: %s", strerror(errno));
 	/* A character device may be device DAX, which a mapping of ours can be of. */
-	if (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode))
+	if (!S_ISREG(st.stx_mode) && !S_ISCHR(st.stx_mode))
 		return err_set(err, -ENODEV, "its file descriptor is of no file with memory");
-	if (S_ISREG(st.st_mode) && !range_fits(slot->entry.mmap_offset, slot->entry.size, (uint64_t)st.st_size))
-		return err_set(err, -EFBIG, "its file has %jd bytes, fewer than offset + size = %" PRIu64,
-			(intmax_t)st.st_size, slot->entry.mmap_offset + slot->entry.size);
-	slot->dev = st.st_dev;
-	slot->ino = st.st_ino;
-	uint32_t magic = (uint32_t)fs.f_type;
-	if (S_ISREG(st.st_mode) && magic == TMPFS_MAGIC)
-		slot->page = (size_t)sysconf(_SC_PAGESIZE);
-	else if (S_ISREG(st.st_mode) && magic == HUGETLBFS_MAGIC)
-		slot->page = (size_t)fs.f_bsize;
+	if (S_ISREG(st.stx_mode) && !range_fits(slot->entry.mmap_offset, slot->entry.size, st.stx_size))
+		return err_set(err, -EFBIG, "its file has %" PRIu64 " bytes, fewer than offset + size = %" PRIu64,
+			(uint64_t)st.stx_size, slot->entry.mmap_offset + slot->entry.size);
+	slot->dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	slot->ino = st.stx_ino;
+	slot->is_regular = S_ISREG(st.stx_mode);
 	return 0;
 }
 
@@ -223,15 +222,38 @@ int memory_look(struct memory *memory, struct err *err)
 	return 0;
 }
 
-/* Maps whole pages around the entry, which with huge pages need not begin or end with one. */
-static int map_slot(struct slot *slot, struct err *err)
+/* The page size of a file on a file system made of memory; of others 0. */
+static int find_page(const struct slot *slot, size_t *ret_page, struct err *err)
 {
+	struct statfs fs;
+	*ret_page = 0;
+	/* Only files made of memory can be sealed; asking another for its file system may wait for a server. */
+	if (!slot->is_regular || fcntl(slot->fd, F_GET_SEALS) < 0)
+		return 0;
+	if (fstatfs(slot->fd, &fs) < 0)
+		return err_set(err, -errno, "looking at its file system: %s", strerror(errno));
+	*ret_page = (uint32_t)fs.f_type == HUGETLBFS_MAGIC ? (size_t)fs.f_bsize : (size_t)sysconf(_SC_PAGESIZE);
+	return 0;
+}
+
+/* Maps whole pages around the entry, which with huge pages need not begin or end with one. */
+static int map_slot(struct slot *slot, uint64_t *left, struct err *err)
+{
+	size_t page;
+	int r = find_page(slot, &page, err);
+	if (r < 0 || !page)
+		return r;
+	if (slot->entry.size > *left)
+		return err_set(err, -E2BIG,
+			"with it there were more bytes than one front-end's memory can have here: for larger guests "
+			"lower --max-front-ends");
+	*left -= slot->entry.size;
 	struct lent *lent = calloc(1, sizeof(*lent));
 	if (!lent)
 		return err_set(err, -ENOMEM, "out of memory");
-	uint64_t mask = slot->page - 1, offset = slot->entry.mmap_offset & ~mask;
+	uint64_t mask = page - 1, offset = slot->entry.mmap_offset & ~mask;
 	size_t before = slot->entry.mmap_offset & mask;
-	*lent = (struct lent){ .refs = 1, .len = (before + slot->entry.size + mask) & ~mask, .page = slot->page };
+	*lent = (struct lent){ .refs = 1, .len = (before + slot->entry.size + mask) & ~mask, .page = page };
 	lent->start =
 		mmap(NULL, lent->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, slot->fd, (off_t)offset);
 	if (lent->start == MAP_FAILED) {
@@ -244,13 +266,19 @@ static int map_slot(struct slot *slot, struct err *err)
 	return 0;
 }
 
-int memory_map(struct memory *memory, struct err *err)
+int memory_map(struct memory *memory, uint64_t max_bytes, struct err *err)
 {
+	uint64_t left = max_bytes;
+	for (unsigned int i = 0; i < memory->count; i++) {
+		const struct slot *slot = &memory->slots[i];
+		/* Those from the table before fitted into as much. */
+		left -= slot->lent ? slot->entry.size : 0;
+	}
 	int r = 0;
 	for (unsigned int i = 0; i < memory->count; i++) {
 		struct slot *slot = &memory->slots[i];
-		if (slot->fd >= 0 && r == 0 && slot->page && !slot->is_own) {
-			r = map_slot(slot, err);
+		if (slot->fd >= 0 && r == 0 && !slot->is_own) {
+			r = map_slot(slot, &left, err);
 			if (r < 0)
 				err_prefix(err, "memory entry %u", i);
 		}

@@ -14,20 +14,24 @@
  * A table goes through these steps in this order, and whoever has it is the only one to touch it:
  *
  *     memory_new()       loop    what the message says is checked
- *     memory_look()      worker  fstat
+ *     memory_look()      worker  which file it is; waits for no server of a file system
  *     memory_mark_own()  loop    which entries are files of our own mappings
- *     memory_map()       worker  all or nothing; no fd is open afterwards
+ *     memory_map()       worker  all that is not our own, or nothing; no fd is open afterwards
  *     in use             loop    until the owner swaps it for another, between two requests
  *     memory_free()      worker  may follow any step
  *
  * Known but never mapped are files of our own mappings, and what is on no file system made of memory: a page of it
- * could make the loop wait. An access there fails like one outside the table.
+ * could make the loop wait. An access there fails like one outside the table. Which files are ours is asked once: guest
+ * memory that a provider maps later is the guest's all the same, and its queues go on.
  *
  * The front-end may truncate a file at any time. An access to what is gone reads zeros, fails with -EIO, and breaks the
  * table for good: then that front-end is to be ended, and nothing else.
  */
 
 enum { MEMORY_ENTRIES_MAX = 8 };
+
+/* Of a process on x86-64, which has the least. */
+#define MEMORY_ADDRESS_SPACE (UINT64_C(1) << 47)
 
 /* One region of SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG, in the order of its fields there. */
 struct memory_entry {
@@ -52,7 +56,8 @@ int memory_new_without(
 int memory_look(struct memory *memory, struct err *err);
 /* `is_own` is asked of each new entry. */
 void memory_mark_own(struct memory *memory, bool (*is_own)(void *data, dev_t dev, ino_t ino), void *data);
-int memory_map(struct memory *memory, struct err *err);
+/* -E2BIG where more than `max_bytes` would be mapped. */
+int memory_map(struct memory *memory, uint64_t max_bytes, struct err *err);
 void memory_free(struct memory **memory);
 
 /* Entries that are not files of our own mappings. */

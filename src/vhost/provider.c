@@ -53,6 +53,7 @@ struct providers {
 struct provider {
 	struct providers *providers;
 	uint64_t id;
+	struct ucred cred;
 	char name[64];
 	struct channel channel;
 	struct event_source *io;     /* NULL: the connection has ended */
@@ -74,6 +75,15 @@ struct provider {
 static void session_read(struct provider *provider);
 static void session_pump(struct provider *provider);
 static void session_end(struct provider *provider, int cause);
+
+/* The name of a provider in a line of the log, which gets its fields. */
+static const char *tag(const struct provider *provider)
+{
+	log_field("MRSHARE_PROVIDER_PID", "%d", provider->cred.pid);
+	log_field("MRSHARE_PROVIDER_UID", "%u", provider->cred.uid);
+	log_field("MRSHARE_PROVIDER", "%llu", (unsigned long long)provider->id);
+	return provider->name;
+}
 
 static const char *request_name(uint32_t request)
 {
@@ -167,8 +177,11 @@ static int request_check(const struct request *request, struct err *err)
 /* Replies if a reply is wanted; a refusal is in the log either way. */
 static void request_end(struct provider *provider, const struct request *request, int result, const struct err *err)
 {
-	if (result < 0)
-		log_warning("%s: %s refused: %s", provider->name, request_name(request->header.request), err->text);
+	if (result < 0) {
+		const char *name = tag(provider);
+		log_field("ERRNO", "%d", -result);
+		log_warning("%s: %s refused: %s", name, request_name(request->header.request), err->text);
+	}
 	if (provider->io && request->header.flags & VHOST_USER_NEED_REPLY)
 		channel_reply(&provider->channel, request->header.request, result);
 }
@@ -246,22 +259,14 @@ static void session_end(struct provider *provider, int cause)
 {
 	switch (-cause) {
 	case ENOTCONN:
-		log_info("%s: disconnected", provider->name);
+		log_info("%s: disconnected", tag(provider));
 		break;
 	case ECONNRESET:
 	case EPIPE:
-		log_info("%s: disconnected in the middle of a message", provider->name);
-		break;
-	case EBADMSG:
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)", provider->name,
-			provider->channel.header.flags, provider->channel.header.size);
-		break;
-	case EMFILE:
-		log_warning(
-			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", provider->name);
+		log_info("%s: disconnected in the middle of a message", tag(provider));
 		break;
 	default:
-		log_warning("%s: dropped: %s", provider->name, strerror(-cause));
+		log_warning("%s: dropped: %s", tag(provider), channel_describe(&provider->channel, cause).text);
 		break;
 	}
 
@@ -349,6 +354,8 @@ static int on_accept(void *data, int fd)
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size);
 
 	if (providers->count >= providers->config->max_providers) {
+		log_field("MRSHARE_PROVIDER_UID", "%u", cred.uid);
+		log_field("MRSHARE_PROVIDER_PID", "%d", cred.pid);
 		log_warning("provider (pid %d, uid %u): refused: %u providers are connected (--max-providers)",
 			cred.pid, cred.uid, providers->count);
 		return -EMFILE;
@@ -369,12 +376,13 @@ static int on_accept(void *data, int fd)
 	}
 	provider->providers = providers;
 	provider->id = ++providers->last_id;
+	provider->cred = cred;
 	snprintf(provider->name, sizeof(provider->name), "provider %llu (pid %d, uid %u)",
 		(unsigned long long)provider->id, cred.pid, cred.uid);
 	channel_init(&provider->channel, fd, CHANNEL_REQUESTS, 1);
 	providers->count++;
 	event_io_set(provider->io, EVENT_READ);
-	log_info("%s: connected", provider->name);
+	log_info("%s: connected", tag(provider));
 	return 0;
 }
 
@@ -386,8 +394,9 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 		return err_set(err, -ENOMEM, "out of memory");
 	*providers = (struct providers){ .loop = loop, .config = config, .pool = pool, .ops = ops, .data = data };
 
-	int r = listener_new(
-		loop, pool, config->path, config->mode, config->group, on_accept, providers, &providers->listener, err);
+	int r = config->path ? listener_new(loop, pool, config->path, config->mode, config->group, on_accept, providers,
+				       &providers->listener, err)
+			     : listener_new_fd(loop, pool, config->fd, on_accept, providers, &providers->listener, err);
 	if (r < 0) {
 		free(providers);
 		return r;
@@ -401,9 +410,19 @@ void providers_stop(struct providers *providers)
 	listener_free(&providers->listener);
 }
 
+unsigned int providers_count(const struct providers *providers)
+{
+	return providers->count;
+}
+
 uint64_t provider_id(const struct provider *provider)
 {
 	return provider->id;
+}
+
+pid_t provider_pid(const struct provider *provider)
+{
+	return provider->cred.pid;
 }
 
 const char *provider_name(const struct provider *provider)

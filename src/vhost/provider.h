@@ -21,7 +21,8 @@ enum {
 };
 
 struct providers_config {
-	const char *path; /* of the socket */
+	const char *path; /* of the socket; NULL: `fd` */
+	int fd;           /* a listening socket */
 	mode_t mode;
 	gid_t group; /* -1: ours */
 	unsigned int max_providers;
@@ -45,11 +46,14 @@ int providers_new(struct event_loop *loop, const struct providers_config *config
 	const struct provider_ops *ops, void *data, struct providers **ret_providers, struct err *err);
 /* Stops listening and removes the socket file; sessions go on. */
 void providers_stop(struct providers *providers);
+/* How many are connected. */
+unsigned int providers_count(const struct providers *providers);
 /* Ends the request that the session handed over: 0, or a negative errno with `err` in words. */
 void provider_answer(struct provider *provider, int result, const struct err *err);
 
 /* Never reused, never 0. */
 uint64_t provider_id(const struct provider *provider);
+pid_t provider_pid(const struct provider *provider);
 /* "provider 3 (pid 1234, uid 0)", for logs. */
 const char *provider_name(const struct provider *provider);
 

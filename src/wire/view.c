@@ -20,35 +20,13 @@ enum {
 	JSON_SIZE_MAX = 65536,
 };
 
-/* The length of the UTF-8 sequence at `text`, one character of Unicode's table 3-7; 0 where there is none. */
-static size_t utf8_sequence(const uint8_t *text, size_t size)
-{
-	uint8_t lead = text[0];
-	if (lead < 0x80)
-		return 1;
-	size_t len = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-	if (lead < 0xc2 || lead > 0xf4 || len > size)
-		return 0;
-
-	/* The second byte is narrower after some leads: no overlong form, no surrogate, nothing above U+10FFFF. */
-	uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-	uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-	if (text[1] < low || text[1] > high)
-		return 0;
-	for (size_t i = 2; i < len; i++) {
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	}
-	return len;
-}
-
 /* Whether `name` can be a device name: UTF-8 without a NUL, and not too long. */
 static bool name_is_valid(const void *name, size_t len)
 {
 	if (len > MRSHARE_DEVICE_NAME_MAX || memchr(name, '\0', len))
 		return false;
 	for (size_t i = 0; i < len;) {
-		size_t n = utf8_sequence((const uint8_t *)name + i, len - i);
+		size_t n = text_utf8_sequence((const char *)name + i, len - i);
 		if (n == 0)
 			return false;
 		i += n;

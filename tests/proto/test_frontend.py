@@ -158,6 +158,39 @@ class Requests(FrontEndCase):
         front_end.close()
         served.wait_log("front-end 1 .*gone in the middle")
 
+    def test_every_request_byte_by_byte(self):
+        """Each request in single bytes, its fds with the first, with the last, or one with each of the last."""
+        served = self.serve()
+        other = self.running()
+        for request, body, fds, replies in REQUESTS:
+            for place in ("first", "last") if fds else ("none",):
+                front_end = self.fresh()
+                self.want("0", front_end.call(fe.SET_FEATURES, u64(fe.FEATURES)), "SET_FEATURES")
+                given = self.right(front_end, request, body, fds)
+                if request == fe.REM_MEM_REG:
+                    self.want("0", front_end.call(fe.ADD_MEM_REG, body, [front_end.ram_fd]), "ADD_MEM_REG")
+                data = fe.message(request, body, VERSION if replies else VERSION | NEED_REPLY)
+                for i in range(len(data)):
+                    if (place, i) in (("first", 0), ("last", len(data) - 1)):
+                        socket.send_fds(front_end.socket, [data[i:i + 1]], given)
+                    else:
+                        front_end.socket.sendall(data[i:i + 1])
+                got = front_end.reply(request)
+                wanted = {fe.SET_CONFIG: struct.pack("=q", -1)}.get(request, bytes(8))
+                self.want(bytes if replies else wanted, type(got) if replies else got, f"request {request}, fds with the {place} byte")
+                self.want_alive(front_end)
+                front_end.close()
+        self.want(0, other.flush(), "another front-end's flush")
+
+    def test_features_while_the_queue_runs(self):
+        """What a running queue was started with cannot change under it."""
+        self.serve()
+        front_end = self.running()
+        self.want("-EBUSY", front_end.call(fe.SET_FEATURES, u64(fe.FEATURES)), "SET_FEATURES while the queue runs")
+        self.want(0, front_end.flush(), "a flush")
+        front_end.send(fe.SET_PROTOCOL_FEATURES, u64(fe.PROTOCOL), flags=VERSION)
+        self.want_closed(front_end, "SET_PROTOCOL_FEATURES while the queue runs")
+
     def test_before_owner(self):
         """What needs an owner, before SET_OWNER and after RESET_OWNER."""
         self.serve()

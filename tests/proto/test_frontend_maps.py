@@ -1,6 +1,7 @@
 # test_frontend_maps.py: what is announced to front-ends, when, and how it is taken back.
 # SPDX-License-Identifier: BSD-2-Clause
 import os
+import signal
 import struct
 import time
 
@@ -349,6 +350,63 @@ class Maps(FrontEndCase):
         self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
         self.want(0, front_end.flush(), "a flush")
 
+    def test_fds_with_what_is_no_answer(self):
+        """Fds that come with bytes that end the back-end channel are closed, as often as that is done."""
+        served = self.serve()
+        front_end = self.negotiated()
+        before = served.fd_count()
+        for header in (struct.pack("=III", 9, 0, 8), struct.pack("=III", 9, 5, 1 << 31)) * 5:
+            fe.socket.send_fds(front_end.back, [header], [front_end.kick] * 250)
+            front_end.back.close()
+            front_end.back, given = fe.socket.socketpair()
+            with given:
+                self.wait_until(lambda: front_end.call(fe.SET_BACKEND_REQ_FD, b"", [given.fileno()]) == "0",
+                                "another back-end channel", "0")
+            self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
+        served.wait_log("channel has ended: its message is no vhost-user reply")
+        self.want_alive(front_end)
+
+    def test_fds_on_the_last_byte_of_an_answer(self):
+        """An answer that came byte by byte, each with fds, counts when its last byte is there."""
+        served = self.serve(*PATIENT)
+        provider = self.provider(served)
+        for offset in range(3):
+            self.mapped_file(provider, offset * PAGE)
+        front_end = self.running()
+        before = served.fd_count()
+        for offset in range(3):
+            os.close(front_end.take()[4])
+            answer = struct.pack("=IIIQ", 9, 5, 8, 0)
+            for i in range(len(answer)):
+                if offset == 0 or (offset == 1 and i % 7 == 0) or i == len(answer) - 1:
+                    fe.socket.send_fds(front_end.back, [answer[i:i + 1]], [front_end.kick] * (1 + i * 10))
+                else:
+                    front_end.back.sendall(answer[i:i + 1])
+            served.wait_log(rf"\[{offset * PAGE:#x}, .*announced" if offset else r"\[0, .*announced")
+        self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
+
+    def test_nothing_is_asked_while_a_request_is_on_its_way(self):
+        """QEMU does not survive a MAP or UNMAP that meets its stop: none goes out while some of a request has arrived."""
+        served = self.serve(*PATIENT)
+        provider = self.provider(served)
+        front_end = self.running()
+        stop = fe.message(fe.SET_VRING_ENABLE, state(0, 0), VERSION | fe.NEED_REPLY)
+        for cut in (1, 12, len(stop) - 1):
+            front_end.socket.sendall(stop[:cut])
+            self.mapped_file(provider)
+            self.want(False, front_end.pending(0.3), f"a map with {cut} bytes of a stop sent")
+            front_end.socket.sendall(stop[cut:])
+            self.want(bytes(8), front_end.reply(fe.SET_VRING_ENABLE), "the stop's acknowledgement")
+            self.want(False, front_end.pending(0.3), "a map after the stop")
+            self.want("0", provider.unmap(), "unmap of what was not announced")
+            self.want("0", front_end.call(fe.SET_VRING_ENABLE, state(0, 1)), "a start")
+        front_end.socket.sendall(fe.message(fe.GET_FEATURES, b"", VERSION)[:5])
+        self.mapped_file(provider)
+        self.want(False, front_end.pending(0.3), "a map with a part of another request sent")
+        front_end.socket.sendall(fe.message(fe.GET_FEATURES, b"", VERSION)[5:])
+        self.want(u64(fe.FEATURES), front_end.reply(fe.GET_FEATURES), "its reply")
+        self.want(self.maps(0), front_end.serve(), "what is announced then")
+
     def test_a_refused_map(self):
         served = self.serve(*PATIENT)
         provider = self.provider(served)
@@ -363,7 +421,7 @@ class Maps(FrontEndCase):
     def test_holes_are_said(self):
         served = self.serve()
         front_end = self.running()
-        served.wait_log("of the 64 MiB of region 0 0 bytes are mapped")
+        served.wait_log("of the 64 MiB of region 0 it has 0 bytes")
         provider = self.provider(served)
         self.mapped_file(provider, size=64 * M)
         front_end.serve()
@@ -371,4 +429,51 @@ class Maps(FrontEndCase):
         front_end.stop()
         self.want("0", front_end.start(), "a start")
         served.wait_log("started", mark)
-        self.want(False, "are mapped: the rest" in served.log_since(mark), "a hole where there is none")
+        self.want(False, ": the rest reads as zeros" in served.log_since(mark), "a hole where there is none")
+        # One whose table has no room for the mapping has a hole all the same.
+        mark = served.mark()
+        full = self.negotiated()
+        extra = [((i + 1) << 41, PAGE, (i + 1) << 42, 0) for i in range(7)]
+        self.want("0", full.start(base=0, extra=extra, extra_fds=[self.memfd()] * 7), "a start with a full table")
+        self.want([], full.serve(), "what is announced")
+        served.wait_log("front-end 2 .*of the 64 MiB of region 0 it has 0 bytes", mark)
+
+    def test_static_ones_that_a_reload_changes(self):
+        """What a reload adds is announced, what it removes is taken back; a front-end that is stopped keeps its range."""
+        def line(name, at):
+            path = os.path.join(self.logs, name)
+            with open(path, "ab") as file:
+                file.truncate(PAGE)
+            return f"shmid=0,path={path},shm-offset={at * PAGE}\n"
+
+        def reload(*lines):
+            with open(map_file, "w") as file:
+                file.write("".join(lines))
+            mark = served.mark()
+            served.send_signal(signal.SIGHUP)
+            return mark
+        map_file = os.path.join(self.logs, "maps")
+        with open(map_file, "w") as file:
+            file.write(line("a", 0))
+        served = self.serve(*HASTY, "--map-file", map_file)
+        front_end = self.running()
+        self.want(self.maps(0), front_end.serve(), "what the first start brought")
+        mark = reload(line("a", 0), line("b", 1))
+        self.want(self.maps(1), front_end.serve(), "what a reload brought")
+        served.wait_log("1 added, 0 removed", mark)
+        mark = reload(line("b", 1))
+        self.want([("unmap", 0, 0, PAGE, 0)], front_end.serve(), "what the next one took back")
+        served.wait_log("0 added, 1 removed", mark)
+
+        self.want(0, front_end.stop(), "the base at the stop")
+        mark = reload(line("a", 1))
+        served.wait_log("which is stopped, has it still", mark)
+        served.wait_log("overlaps a mapping", mark)
+        served.wait_log("0 added, 1 removed, 1 failed", mark)
+        self.want("0", front_end.start(), "a second start")
+        self.want([("unmap", 0, PAGE, PAGE, 0)], front_end.serve(), "what the second start brought")
+        mark = reload(line("a", 1))
+        self.want(self.maps(1), front_end.serve(), "what is there when the range is free")
+        served.wait_log("1 added, 0 removed, 0 failed", mark)
+        reload(line("a", 0))
+        self.want([("unmap", 0, PAGE, PAGE, 0)] + self.maps(0), front_end.serve(), "what the last one changed")

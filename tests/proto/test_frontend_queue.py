@@ -229,7 +229,7 @@ class Tables(FrontEndCase):
         front_end, other = self.running(), self.running()
         for fd in (front_end.kick, front_end.call_fd):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
-        os.eventfd_write(front_end.call_fd, (1 << 64) - 2)
+        self.fill(front_end.call_fd)
         for slot in range(8):
             front_end.post_flush(slot)
             front_end.ring()
@@ -239,6 +239,134 @@ class Tables(FrontEndCase):
         os.eventfd_read(front_end.call_fd)
         self.want([(slot, 0) for slot in range(8)], front_end.answers(8), "its answers")
         self.want_idle(served)
+
+    def fill(self, fd):
+        """The next write to an eventfd waits for somebody to read it."""
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
+        try:
+            os.eventfd_read(fd)
+        except BlockingIOError:
+            pass
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+        os.eventfd_write(fd, (1 << 64) - 2)
+
+    def test_front_ends_that_leave_calls_blocked(self):
+        """Those that have gone take no place and no worker, though nobody ever reads their call eventfds."""
+        served = self.serve("--max-front-ends", "2")
+        for _ in range(3):
+            pair = [self.running(), self.running()]
+            for front_end in pair:
+                self.want(0, front_end.flush(), "a flush")
+                self.fill(front_end.call_fd)
+                front_end.post_flush()
+                front_end.ring()
+                self.wait_until(lambda: front_end.used_index() == 2, "the used index", 2, front_end.used_index)
+            self.want(2, len([front_end.socket.close() for front_end in pair]), "front-ends that leave")
+            self.wait_until(lambda: self.connect().barrier() == fe.FEATURES, "a front-end in the place of one that went", "one")
+            for each in self.front_ends:
+                each.close()
+            served.settled()
+
+    def test_a_call_is_never_lost(self):
+        """Where the call eventfd changes, or the queue starts anew, a driver may have missed a call: it gets one."""
+        self.serve()
+        front_end = self.running()
+        old = front_end.call_fd
+        for slot in range(8):
+            front_end.post_flush(slot)
+            front_end.ring()
+            self.wait_until(lambda: front_end.used_index() == slot + 1, "the used index", slot + 1, front_end.used_index)
+            front_end.call_fd = self.keep(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            self.want("0", front_end.call(fe.SET_VRING_CALL, u64(0), [front_end.call_fd]), "another call fd")
+            self.want(True, front_end.called(), "a call on it")
+        front_end.post_flush()
+        front_end.ring()
+        self.wait_until(lambda: front_end.used_index() == 9, "the used index", 9, front_end.used_index)
+        self.want(9, front_end.stop(), "the base at the stop")
+        front_end.call_fd = self.keep(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        self.want("0", front_end.start(), "a start")
+        self.want(True, front_end.called(), "a call after it")
+        front_end.call_fd = old
+
+    def test_own_ends(self):
+        """Who sends an end of a connection to the daemon, and leaves, would be connected for ever."""
+        served = self.serve("--max-front-ends", "2", "--max-providers", "1")
+
+        def half(front_end):
+            fe.socket.send_fds(front_end.socket, [struct.pack("=III", fe.SET_MEM_TABLE, VERSION, 40)], [front_end.socket.fileno()])
+
+        def channel(front_end):
+            front_end.negotiate(back=False)
+            front_end.send(fe.SET_BACKEND_REQ_FD, b"", [front_end.socket.fileno()])
+
+        def answer(front_end):
+            front_end.negotiate()
+            fe.socket.send_fds(front_end.back, [b"x"], [front_end.socket.fileno()])
+
+        def crossed(front_end):
+            fe.socket.send_fds(front_end.socket, [b"x"], [self.front_ends[-2].socket.fileno()])
+        for way in (half, channel, answer, crossed):
+            pair = [self.connect(), self.connect()]
+            for front_end in pair:
+                way(front_end)
+            for front_end in pair:
+                front_end.close()
+            served.wait_log("it sent an end of a connection to mrshared itself")
+            served.settled()
+        for _ in range(2):
+            provider = self.provider(served)
+            fe.socket.send_fds(provider.socket, [fe.message(9, bytes(40))[:12]], [provider.socket.fileno()])
+            provider.close()
+            served.settled()
+
+    def test_hang_up_beside_a_busy_one(self):
+        """That others are served does not put off that somebody's end is noticed while its fds are being closed."""
+        served = self.serve()
+        front_end, other = self.running(), self.running()
+        with self.lingering() as fd:
+            front_end.send(fe.SET_OWNER, b"", [fd.fileno()])
+        self.want("-EBADF", fe.in_words(struct.unpack("=Q", front_end.reply(fe.SET_OWNER))[0]), "SET_OWNER with an fd")
+        mark = served.mark()
+        front_end.close()
+        end = time.monotonic() + 5
+        while "front-end 1" not in served.log_since(mark) and time.monotonic() < end:
+            self.want(0, other.flush(), "another front-end's flush")
+            time.sleep(0.02)
+        self.want_in("front-end 1", served.log_since(mark), "the log while others flush")
+
+    def lingering(self):
+        """A socket whose close waits for 8 s."""
+        listening = socket.create_server(("127.0.0.1", 0))
+        other_end = socket.socket()
+        other_end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        other_end.connect(listening.getsockname())
+        lingers, _ = listening.accept()
+        listening.close()
+        self.addCleanup(other_end.close)
+        lingers.setblocking(False)
+        try:
+            while True:
+                lingers.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+        lingers.setblocking(True)
+        lingers.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 8))
+        return lingers
+
+    def test_huge_tables(self):
+        """A front-end that lends a sparse file of any size leaves the others, and the daemon, room to live."""
+        self.need(not self.sanitized, "AddressSanitizer has the address space")
+        self.serve()
+        big = self.memfd(1 << 46)
+        other = self.negotiated()
+        for _ in range(6):
+            front_end = self.negotiated()
+            self.want("-E2BIG", front_end.call(fe.SET_MEM_TABLE, table((0, 1 << 42, 0, 0)), [big]), "4 TiB of one front-end")
+            for i in range(3):
+                entry = bytes(8) + struct.pack("=QQQQ", i << 40, 1 << 40, i << 40, 0)
+                self.want("0" if i < 2 else "-E2BIG", front_end.call(fe.ADD_MEM_REG, entry, [big]), f"TiB {i + 1} of one front-end")
+        self.want("0", other.start(base=0, extra=[(1 << 40, 4 << 30, 1 << 50, 0)], extra_fds=[big]), "another front-end's start")
+        self.want(0, other.flush(), "its flush")
 
     def test_files_that_hang(self):
         """Fds of a file system whose server does not answer, in every message that takes one: everybody else is served."""
@@ -254,8 +382,11 @@ class Tables(FrontEndCase):
             for _ in range(5):
                 self.want(0, other.flush(), "another front-end's flush")
             self.want_idle(served)
+            mark = served.mark()
             for front_end in front_ends:
                 front_end.close()
+            for number in range(2, 2 + len(front_ends)):
+                served.wait_log(rf"front-end {number} \(.*gone", mark)
             self.want(0, other.flush(), "another front-end's flush")
             server.go_on()
             for fd in fds:
@@ -347,6 +478,51 @@ class Flushes(FrontEndCase):
             self.want("0", front_end.start(), "a start")
             server.go_on()
             self.want([(0, 0)], front_end.answers(1), "the answer after the next start")
+            served.kill()
+
+    def test_table_with_a_file_of_ours_that_hangs(self):
+        """QEMU passes our mapping on in its table, and stands still until that is answered: whatever its server does."""
+        with self.fuse(flush=False) as server:
+            served, front_end = self.on_fuse(server)
+            server.pause()
+            self.want("0", front_end.set_table(), "the table with the mapping")
+            server.go_on()
+            self.want(0, front_end.flush(), "a flush")
+            served.kill()
+
+    def test_flush_of_what_a_guest_still_has(self):
+        """A mapping that was removed, but not by the front-end: its file is synced, until the front-end lets go."""
+        with self.fuse(flush=False) as server:
+            served = self.serve("--any-filesystem", "--revoke-timeout", "0.3", leaks=False)
+            provider = self.provider(served)
+            self.want("0", provider.map(self.keep(server.open())), "map of a file on FUSE")
+            front_end = self.running()
+            front_end.serve()
+            self.want("-EINPROGRESS", provider.unmap(), "unmap without an answer of the front-end")
+            server.process.kill()
+            self.want(1, front_end.flush(), "a flush whose sync fails")
+            front_end.serve()
+            served.wait_log("cannot sync the file of mapping 1")
+            self.want_free(provider)
+            self.want(0, front_end.flush(), "a flush when the front-end has let go")
+            served.kill()
+
+    def want_free(self, provider):
+        self.wait_until(lambda: provider.map(self.memfd()) == "0", "map into the range", "0 in the end")
+
+    def test_removal_syncs(self):
+        """What a guest wrote and did not flush is made durable when the mapping is removed: later flushes do not know it."""
+        with self.fuse(flush=False) as server:
+            served = self.serve("--any-filesystem", leaks=False)
+            provider = self.provider(served)
+            self.want("0", provider.map(self.keep(server.open())), "map of a file on FUSE")
+            front_end = self.running()
+            front_end.serve()
+            server.process.kill()
+            provider.send(fe.message(10, struct.pack("=B7xQQQQ", 0, 0, 0, PAGE, 0)))
+            front_end.serve()
+            self.want("0", provider.answer(10), "unmap")
+            served.wait_log("cannot sync the file of mapping 1")
             served.kill()
 
     def test_end_under_a_flush(self):

@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 
 import daemon
 import frontend as fe
@@ -114,14 +115,14 @@ class Sockets(FrontEndCase):
         self.wait_until(lambda: served.fds() == settled, "open fds", "those before", served.fds)
         self.want("0", provider.unmap(), "unmap")
 
-    def passed(self, ours, *options, regions=("0:64M",)):
+    def passed(self, ours, *options, regions=("0:64M",), inherit=()):
         """A daemon that was given a socket as fd 3."""
         def give():
             os.dup2(ours.fileno(), 3)
         args = [word for region in regions for word in ("--shmem", region)]
         log = open(os.path.join(self.logs, "fd.log"), "wb")
         process = subprocess.Popen([self.binary, "--no-rdma", "--provider-socket", self.path, *args, "--fd", "3", *options],
-                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[3], preexec_fn=give,
+                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[3, *inherit], preexec_fn=give,
                                    env=daemon.ENVIRONMENT)
         log.close()
         self.addCleanup(process.wait)
@@ -170,6 +171,55 @@ class Sockets(FrontEndCase):
         process.send_signal(signal.SIGTERM)
         self.want(0, process.wait(10), "exit code")
         self.want(True, os.path.exists(self.front_path), "the socket file that is not ours")
+
+    def test_two_connected_fds(self):
+        """The daemon ends with the front-end of a connected --fd: a second one is refused."""
+        self.with_fd_3()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            other = self.keep(os.dup(theirs.fileno()))
+            os.set_inheritable(other, True)
+            process = self.passed(theirs, "--fd", str(other), inherit=[other])
+            self.want(1, process.wait(10), "exit code")
+        self.want_in("is a connection as well", self.log_of_passed(), "what it says")
+
+    def test_listening_fd_that_its_owner_shuts_down(self):
+        """Nobody can connect any more: that is said once, and costs nothing."""
+        self.with_fd_3()
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self.front_path)
+            listening.listen()
+            process = self.passed(listening)
+            self.want(0, self.running().flush(), "a flush")
+            listening.shutdown(socket.SHUT_RDWR)
+            self.wait_until(lambda: "shut down" in self.log_of_passed(), "the log", "a line that says so", self.log_of_passed)
+            before = self.cpu_of(process)
+            time.sleep(1)
+            used = self.cpu_of(process) - before
+            self.want(True, used < 0.3, f"a second that takes no processor time ({used} s)")
+        self.want(1, self.log_of_passed().count("shut down"), "lines that say so")
+        self.want(0, self.front_ends[-1].flush(), "a flush of who is connected")
+
+    def cpu_of(self, process):
+        with open(f"/proc/{process.pid}/stat") as stat_file:
+            return sum(map(int, stat_file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def test_connected_fd_whose_front_end_is_dropped(self):
+        """What the front-end did wrong is in the exit code."""
+        self.with_fd_3()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            process = self.passed(theirs)
+            ours.sendall(bytes(12))
+            self.want(1, process.wait(10), "exit code")
+        self.want_in("dropped", self.log_of_passed(), "the log")
+
+    def test_unconnected_fd(self):
+        self.with_fd_3()
+        with socket.socket(socket.AF_UNIX) as unconnected:
+            process = self.passed(unconnected)
+            self.want(1, process.wait(10), "exit code")
+        self.want_in("neither listens nor is it connected", self.log_of_passed(), "what it says")
 
     def test_fd_and_path_exclude_each_other(self):
         self.with_fd_3()

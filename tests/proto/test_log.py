@@ -1,8 +1,16 @@
 # test_log.py: the log: one line an event, its level first; who, what, where and why; nothing forged.
 # SPDX-License-Identifier: BSD-2-Clause
+import json
 import os
+import re
+import socket
+import subprocess
+import time
+import unittest
 
+import daemon
 from case import Case
+from frontend import FrontEndCase
 from wire import M, MAP, PAGE, Provider, map_message, payload
 
 
@@ -80,3 +88,219 @@ class Log(Case):
         self.served.settled()
         self.want(False, any(line.startswith("error: forged") for line in self.served.log().splitlines()), "a forged line in the log")
         self.served.check_log()
+
+    # Bursts.
+
+    def refuse(self, provider, count, **fields):
+        for _ in range(count):
+            self.want(True, provider.map(self.memfd_again, **fields).startswith("-"), "whether a map is refused")
+
+    def test_a_burst_is_counted(self):
+        """The same refusal 500 times: a few lines, and how many more there were."""
+        me = self.provider(self.served)
+        self.memfd_again = self.memfd()
+        mark = self.served.mark()
+        for index in range(500):
+            self.want("-ERANGE", me.map(self.memfd_again, shm_offset=64 * M + index * PAGE), "map")
+        lines = [line for line in self.served.log_since(mark).splitlines() if "SHMEM_MAP refused" in line]
+        self.want(True, 1 <= len(lines) <= 20, f"whether {len(lines)} lines for 500 refusals are a few")
+        line = self.served.wait_log(r"SHMEM_MAP refused.*repeated \d+ times in \d+\.\d s", mark, 15)
+        self.want_in(f"repeated {500 - len(lines)} times", line, "the count")
+
+    def test_a_burst_hides_nothing_else(self):
+        """Other refusals, other providers and what is no refusal are written meanwhile."""
+        self.memfd_again = self.memfd()
+        noisy = self.provider(self.served)
+        self.refuse(noisy, 100, shmid=99)
+        mark = self.served.mark()
+        self.want("-EINVAL", noisy.map(self.memfd_again, flags=2), "another refusal")
+        self.served.wait_log(r"SHMEM_MAP refused: unknown flags", mark)
+        pid = self.child(self.refuse_as_child)
+        self.served.wait_log(rf"pid {pid}\b.*SHMEM_MAP refused: .*99", mark)
+        for index in range(20):
+            self.want("0", noisy.map(self.memfd_again, shm_offset=index * PAGE), "map")
+        self.want(20, self.served.log_since(mark).count(": mapped "), "lines of mappings")
+        self.kill_child(pid)
+
+    def refuse_as_child(self):
+        provider = Provider(self.path)
+        provider.map(self.memfd_again, shmid=99)
+        return provider
+
+    def test_counts_are_not_lost_at_the_end(self):
+        me = self.provider(self.served)
+        self.memfd_again = self.memfd()
+        self.refuse(me, 50, shmid=99)
+        self.served.end()
+        self.want_in("repeated 40 times", self.served.log(), "the log at the end")
+
+    def test_many_kinds_stay_bounded(self):
+        """More kinds of refusals than the table holds, again and again: nobody waits, and the log does not stop."""
+        path = os.path.join(self.logs, "short")
+        me = self.provider(self.served)
+        for _ in range(3):
+            for index in range(100):
+                name = path + chr(ord("a") + index % 26) + chr(ord("a") + index // 26)
+                with open(name, "wb"):
+                    pass
+                self.want("-EFBIG", me.map(self.keep(os.open(name, os.O_RDWR))), "map")
+                os.unlink(name)
+                os.close(self.fds.pop())
+        self.want_served(me, self.memfd())
+
+
+class Json(Case):
+    def lines(self, served):
+        return [json.loads(line) for line in served.log().splitlines()]
+
+    def test_lines_are_objects(self):
+        """Every line is one object, with time, level, message, and the fields."""
+        served = self.start("--log-json", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        me = self.provider(served)
+        self.want("0", me.map(self.memfd(2 * M), shm_offset=M, len=2 * M), "map")
+        self.want("-ENXIO", me.map(self.memfd(name='q"uote\\', flags=0), shmid=9), "map")
+        me.close()
+        self.wait_until(lambda: "disconnected" in served.log(), "log", "disconnected", served.log)
+        lines = self.lines(served)
+        for line in lines:
+            self.want([True] * 3, [key in line for key in ("time", "level", "message")], f"keys of {line}")
+            self.want(True, bool(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])), f"form of the time in {line}")
+        mapped = next(line for line in lines if ": mapped " in line["message"])
+        me_pid = str(os.getpid())
+        self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
+                   "MRSHARE_LEN": str(2 * M)}, {key: value for key, value in mapped.items() if key.startswith("MRSHARE_")}, "fields")
+        refused = next(line for line in lines if "refused" in line["message"])
+        self.want(("warning", me_pid, "6"), (refused["level"], refused["MRSHARE_PROVIDER_PID"], refused["ERRNO"]), "a refusal")
+
+    def test_foreign_text(self):
+        """Names that are no UTF-8, and the longest ones, are still JSON."""
+        served = self.start("--log-json", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        me = self.provider(served)
+        for name in (b"\xff\xfe", b"\"\\" * 100, b"\xe2\x82", b"x" * 240):
+            path = os.path.join(os.fsencode(self.logs), name)
+            with open(path, "wb") as file:
+                file.truncate(PAGE)
+            me.map(self.keep(os.open(path, os.O_RDWR)))
+            me.unmap()
+        self.want(True, len(self.lines(served)) > 2, "whether all lines are JSON")
+
+
+class JsonOfFrontEnds(FrontEndCase):
+    def test_fields(self):
+        """Lines of a front-end's life say whose they are, and which mapping."""
+        served = self.serve("--log-json", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        me = self.provider(served)
+        self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
+        front_end = self.running()
+        front_end.serve()
+        me.close()
+        front_end.serve()
+        front_end.close()
+        self.wait_until(lambda: ": gone" in served.log(), "log", "gone", served.log)
+        lines = [json.loads(line) for line in served.log().splitlines()]
+        mine = [line for line in lines if line["message"].startswith("front-end")]
+        for line in mine:
+            self.want((str(os.getpid()), str(os.getuid()), "1"), tuple(line.get(f"MRSHARE_FRONTEND{key}") for key in ("_PID", "_UID", "")),
+                      f"fields of {line}")
+        for word in ("announced", "taken back"):
+            found = [line for line in mine if re.search(rf"\d {word} ", line["message"])]
+            self.want([("1", "0")], [(line["MRSHARE_MAPPING_ID"], line["MRSHARE_SHMID"]) for line in found], f"fields of what was {word}")
+
+
+@unittest.skipUnless(os.geteuid() == 0, "a journal of its own needs root")
+class Journal(Case):
+    """The journal is a socket of this test, in a mount namespace of the daemon's own."""
+
+    def setUp(self):
+        super().setUp()
+        linked = subprocess.run(["ldd", self.binary], capture_output=True, text=True).stdout
+        self.need("libsystemd" in linked, "built without libsystemd")
+        self.journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.journal.close)
+        self.journal.bind(os.path.join(self.logs, "socket"))
+        self.stream_path = os.path.join(self.logs, "stream")
+        probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/run"], capture_output=True)
+        self.need(probe.returncode == 0, "no mount namespace here")
+
+    def launch(self, *options, stream=None):
+        script = ('mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal && '
+                  'mount --bind "$1" /run/systemd/journal && shift && exec "$@"')
+        with open(self.stream_path, "wb") as stderr:
+            found = os.fstat(stderr.fileno())
+            environment = dict(daemon.ENVIRONMENT, JOURNAL_STREAM=stream or f"{found.st_dev}:{found.st_ino}")
+            process = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", self.logs,
+                                        self.binary, "--no-rdma", "--shmem", "0:64M", "--provider-socket", self.path, *options],
+                                       stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env=environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def stream(self):
+        with open(self.stream_path) as stream:
+            return stream.read()
+
+    def read(self, pattern, seconds=10):
+        """The first entry whose message matches."""
+        self.journal.settimeout(seconds)
+        while True:
+            entry = dict(line.split("=", 1) for line in self.journal.recv(65536).decode().splitlines())
+            if re.search(pattern, entry["MESSAGE"]):
+                return entry
+
+    def test_fields(self):
+        process = self.launch()
+        ready = self.read("ready")
+        self.want(("6", os.path.basename(self.binary)), (ready["PRIORITY"], ready["SYSLOG_IDENTIFIER"]), "priority and identifier")
+        self.want(False, ready["MESSAGE"].startswith("info"), "whether the message starts with its level")
+        me = Provider(self.path)
+        self.providers.append(me)
+        self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
+        mapped = self.read(": mapped ")
+        wanted = {"MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
+                  "MRSHARE_SHM_OFFSET": str(M), "MRSHARE_LEN": str(M)}
+        self.want(wanted, {key: mapped.get(key) for key in wanted}, "fields of a mapping")
+        self.want("-ENXIO", me.map(self.memfd(), shmid=7), "map")
+        refused = self.read("refused")
+        self.want(("4", "6"), (refused["PRIORITY"], refused["ERRNO"]), "priority and errno of a refusal")
+        process.terminate()
+        self.read("ending")
+        self.want(0, process.wait(10), "exit code")
+        self.want("", self.stream(), "what is on standard error")
+
+    def test_journal_that_does_not_read(self):
+        """Nobody waits for it; what it did not take is counted when it goes on; the end waits a moment only."""
+        process = self.launch("--log-level", "debug")
+        self.read("ready")
+        me = Provider(self.path)
+        self.providers.append(me)
+        file = self.memfd()
+        begin = time.monotonic()
+        for index in range(1500):
+            self.want("0", me.map(file), "map")
+            self.want("0", me.unmap(), "unmap")
+        self.want(True, time.monotonic() - begin < 60, "whether maps are as quick as always")
+        self.read(r"\d+ lines of the log were lost")
+        for index in range(1500):
+            self.want("0", me.map(file), "map")
+            self.want("0", me.unmap(), "unmap")
+        begin = time.monotonic()
+        process.terminate()
+        self.want(0, process.wait(10), "exit code")
+        self.want(True, time.monotonic() - begin < 3, "whether the end was prompt")
+
+    def test_another_stream(self):
+        """$JOURNAL_STREAM names another file, as in a process whose standard error was redirected: plain lines."""
+        for stream in ("1:2", "", "x", "1", "99999999999999999999:1"):
+            process = self.launch(stream=stream or " ")
+            self.wait_until(lambda: "info: ready" in self.stream(), "standard error", "ready", self.stream)
+            process.terminate()
+            self.want(0, process.wait(10), "exit code")

@@ -39,8 +39,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fake_counts counts;
 static struct ibv_device devices[FAKE_DEVICES] = { { .name = "fake0" }, { .name = "fake1" } };
 static struct ibv_context contexts[FAKE_DEVICES];
-static enum ibv_event_type async_events[FAKE_DEVICES][16];
+static struct ibv_async_event async_events[FAKE_DEVICES][16];
 static unsigned int async_count[FAKE_DEVICES];
+static bool absent[FAKE_DEVICES];
+static int context_holds[FAKE_DEVICES];
 static struct fake_mr *mrs[MRS_MAX];
 static struct fake_cq *cqs;
 static struct fake_qp *qps;
@@ -186,13 +188,47 @@ struct ibv_context *fake_context(unsigned int device)
 	return context;
 }
 
+void fake_absent(unsigned int device, bool is_absent)
+{
+	pthread_mutex_lock(&lock);
+	absent[device] = is_absent;
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is_absent(unsigned int device)
+{
+	pthread_mutex_lock(&lock);
+	bool out = absent[device];
+	pthread_mutex_unlock(&lock);
+	return out;
+}
+
+int fake_context_holds(void)
+{
+	pthread_mutex_lock(&lock);
+	int sum = 0;
+	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
+		sum += context_holds[i];
+	pthread_mutex_unlock(&lock);
+	return sum;
+}
+
 /*
  * rdma_cm
  */
 
+void verbs_init(void)
+{
+}
+
 int cm_channel_new(struct rdma_event_channel **ret_channel)
 {
 	INJECT();
+	bool any = false;
+	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
+		any |= !is_absent(i);
+	if (!any)
+		return -ENODEV;
 	cm_channel.fd = new_fd();
 	*ret_channel = &cm_channel;
 	return 0;
@@ -277,7 +313,7 @@ int cm_bind(struct rdma_cm_id *id, struct sockaddr *address)
 	uint32_t host = ntohl(in.sin_addr.s_addr);
 	if (host == INADDR_ANY)
 		return 0;
-	if (host >> 8 != 0x0a0000 || (host & 0xff) - 1 >= FAKE_DEVICES)
+	if (host >> 8 != 0x0a0000 || (host & 0xff) - 1 >= FAKE_DEVICES || is_absent((host & 0xff) - 1))
 		return -ENODEV;
 	id->verbs = fake_context((host & 0xff) - 1);
 	return 0;
@@ -348,16 +384,21 @@ int cm_devices(struct ibv_context ***ret_contexts)
 {
 	INJECT();
 	struct ibv_context **list = calloc(FAKE_DEVICES + 1, sizeof(struct ibv_context *));
-	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
-		list[i] = fake_context(i);
+	unsigned int found = 0;
+	for (unsigned int i = 0; i < FAKE_DEVICES; i++) {
+		if (is_absent(i))
+			continue;
+		count(&context_holds[i], 1);
+		list[found++] = fake_context(i);
+	}
 	*ret_contexts = list;
 	return 0;
 }
 
-void cm_devices_free(struct ibv_context ***list)
+void cm_device_release(struct ibv_context **context)
 {
-	free(*list);
-	*list = NULL;
+	count(&context_holds[index_of(*context)], -1);
+	*context = NULL;
 }
 
 static void push_cm_event(const struct cm_event *event)
@@ -409,6 +450,15 @@ int verbs_query_device(struct ibv_context *context, struct ibv_device_attr *ret_
 {
 	INJECT();
 	*ret_attr = fake_attr[index_of(context)];
+	return 0;
+}
+
+uint32_t fake_odp_caps;
+
+int verbs_query_odp(struct ibv_context *context, uint32_t *ret_rc_caps)
+{
+	INJECT();
+	*ret_rc_caps = fake_odp_caps;
 	return 0;
 }
 
@@ -529,20 +579,32 @@ int verbs_set_async_nonblocking(struct ibv_context *context)
 	return 0;
 }
 
-int verbs_next_async_event(struct ibv_context *context, enum ibv_event_type *ret_type)
+int verbs_next_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
 {
 	unsigned int device = index_of(context);
 	if (async_count[device] == 0) {
 		clear_fd(context->async_fd);
 		return -EAGAIN;
 	}
-	*ret_type = async_events[device][--async_count[device]];
+	*ret_event = async_events[device][--async_count[device]];
 	return 0;
+}
+
+void verbs_ack_async_event(struct ibv_async_event *event)
+{
 }
 
 void fake_async_event(unsigned int device, enum ibv_event_type type)
 {
-	async_events[device][async_count[device]++] = type;
+	async_events[device][async_count[device]++] = (struct ibv_async_event){ .event_type = type };
+	signal_fd(contexts[device].async_fd);
+}
+
+void fake_qp_event(struct fake_connection *connection, enum ibv_event_type type)
+{
+	unsigned int device = index_of(connection->qp->base.context);
+	async_events[device][async_count[device]++] =
+		(struct ibv_async_event){ .event_type = type, .element.qp = &connection->qp->base };
 	signal_fd(contexts[device].async_fd);
 }
 

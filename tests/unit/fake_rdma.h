@@ -9,7 +9,13 @@ enum { FAKE_DEVICES = 2 };
 
 /* fake0 at 10.0.0.1, fake1 at 10.0.0.2. A test may change what they say of themselves. */
 extern struct ibv_device_attr fake_attr[FAKE_DEVICES];
+extern uint32_t fake_odp_caps;
 struct ibv_context *fake_context(unsigned int device);
+
+/* Whether the device is not to be found; what is open on it goes on until it is told so by an event. */
+void fake_absent(unsigned int device, bool is_absent);
+/* Of cm_devices(), not released. */
+int fake_context_holds(void);
 
 /* The call after the next `skip` ones to that function of rdma.h, and each of `times` - 1 after it, fails. */
 void fake_fail(const char *function, unsigned int skip, unsigned int times, int code);
@@ -65,5 +71,7 @@ void fake_complete_send(struct fake_connection *connection, enum ibv_wc_status s
 void fake_receive(struct fake_connection *connection, const void *frame, size_t size, enum ibv_wc_opcode opcode);
 /* An async event of a device. */
 void fake_async_event(unsigned int device, enum ibv_event_type type);
+/* One of a queue pair. */
+void fake_qp_event(struct fake_connection *connection, enum ibv_event_type type);
 
 #endif

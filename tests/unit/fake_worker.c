@@ -20,6 +20,10 @@ int worker_pool_new(const char *name, unsigned int max_threads, unsigned int max
 	return 0;
 }
 
+void worker_pool_raise_max(struct worker_pool *pool, unsigned int max_threads)
+{
+}
+
 int worker_pool_fd(const struct worker_pool *pool)
 {
 	return pool->event_fd;

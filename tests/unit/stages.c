@@ -11,6 +11,7 @@ int main(void)
 	log_set_level(LOG_LEVEL_ERROR);
 	Suite *suite = suite_create("stages");
 	add_options_tests(suite);
+	add_mapfile_tests(suite);
 	add_memory_tests(suite);
 	add_vring_tests(suite);
 	add_region_tests(suite);

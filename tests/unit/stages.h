@@ -8,6 +8,7 @@
 void add_memory_tests(Suite *suite);
 void add_vring_tests(Suite *suite);
 void add_options_tests(Suite *suite);
+void add_mapfile_tests(Suite *suite);
 void add_region_tests(Suite *suite);
 void add_pmem_tests(Suite *suite);
 void add_registration_tests(Suite *suite);

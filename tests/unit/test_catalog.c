@@ -17,7 +17,7 @@ static struct catalog *catalog;
 static void open_catalog(void)
 {
 	struct err err;
-	ck_assert_int_eq(device_new(fake_context(0), 0, &device, &err), 0);
+	ck_assert_int_eq(device_new(fake_context(0), 0, false, &device, &err), 0);
 	ck_assert_int_eq(catalog_new(device, ROOM, &catalog, &err), 0);
 }
 
@@ -207,7 +207,7 @@ END_TEST
 START_TEST(what_cannot_be_registered_leaves_nothing)
 {
 	struct err err;
-	ck_assert_int_eq(device_new(fake_context(0), 0, &device, &err), 0);
+	ck_assert_int_eq(device_new(fake_context(0), 0, false, &device, &err), 0);
 	fake_fail("verbs_reg_mr_iova", 0, 1, -ENOMEM);
 	ck_assert_int_eq(catalog_new(device, ROOM, &catalog, &err), -ENOMEM);
 	ck_assert_ptr_null(catalog);

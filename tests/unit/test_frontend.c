@@ -336,7 +336,7 @@ START_TEST(static_mappings_go_first_then_the_oldest)
 		ck_assert_uint_eq(next_map(), order[i]);
 		ck_assert_int_eq(answer_with(0), SETS_ANNOUNCED);
 	}
-	ck_assert_uint_eq(sets_wanted_bytes(&sets, 1), 4096 * (1 + 3 + 5));
+	ck_assert_uint_eq(sets_held_bytes(&sets, 1), 4096 * (1 + 3 + 5));
 	sets_free(&sets);
 }
 END_TEST

@@ -42,7 +42,7 @@ static struct {
 	void *data;
 } workers;
 static struct pipeline *pipeline;
-static int started_result = NO_ANSWER;
+static int static_result = NO_ANSWER;
 static struct sockaddr_storage listen_on[FAKE_DEVICES];
 static struct publish_config publish_config = {
 	.listen = listen_on,
@@ -63,9 +63,10 @@ static struct providers_config providers_config = {
 	.path = socket_path, .mode = 0600, .group = (gid_t)-1, .max_providers = 4
 };
 
-static void on_started(void *data, int result, const struct err *err)
+static void on_static(void *data, uint64_t mapping_id, int result, const struct err *err)
 {
-	started_result = result;
+	if (result < 0 || static_result == NO_ANSWER)
+		static_result = result;
 }
 
 static void listen_address(unsigned int index, const char *address)
@@ -134,8 +135,8 @@ static void set_up(void)
 static void serve(void)
 {
 	struct err err;
-	if (pipeline_start(pipeline, &providers_config, on_started, NULL, &err) < 0)
-		ck_abort_msg("pipeline_start: %s", err.text);
+	if (pipeline_open_providers(pipeline, &providers_config, &err) < 0)
+		ck_abort_msg("pipeline_open_providers: %s", err.text);
 	fake_loop_run(loop, 10);
 }
 
@@ -212,9 +213,9 @@ static bool is_fd_count(int count)
 	return open_fds() == count;
 }
 
-static bool is_started(int result)
+static bool is_static_ended(int result)
 {
-	return started_result == result;
+	return static_result == result;
 }
 
 static bool stopped;
@@ -937,14 +938,14 @@ START_TEST(a_queue_pair_that_stays_holds_the_second_try_back)
 }
 END_TEST
 
-START_TEST(static_mappings_stand_before_the_daemon_is_ready)
+START_TEST(static_mappings_are_nobody_elses)
 {
 	struct err err;
 	struct mrshare_mmap mmap = { .shm_offset = MIB, .len = MIB, .flags = MRSHARE_MMAP_WRITABLE };
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", &err), 0);
-	ck_assert_int_eq(started_result, NO_ANSWER);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", on_static, NULL, &err), 0);
+	ck_assert_int_eq(static_result, NO_ANSWER);
 	serve();
-	wait_until(is_started, 0);
+	wait_until(is_static_ended, 0);
 	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
 
 	int provider = provider_connect();
@@ -954,16 +955,270 @@ START_TEST(static_mappings_stand_before_the_daemon_is_ready)
 }
 END_TEST
 
-START_TEST(a_static_mapping_that_fails_is_told_once)
+START_TEST(a_static_mapping_that_fails_is_told)
 {
 	struct err err;
 	struct mrshare_mmap mmap = { .len = MIB, .flags = MRSHARE_MMAP_WRITABLE };
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", &err), 0);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "FILE", on_static, NULL, &err), 0);
 	mmap.shm_offset = MIB;
 	mmap.len = 2 * MIB;
-	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "SHORT", &err), 0);
+	ck_assert_int_eq(pipeline_map_static(pipeline, &mmap, memfd(MIB), "SHORT", on_static, NULL, &err), 0);
 	serve();
-	wait_until(is_started, -EFBIG);
+	wait_until(is_static_ended, -EFBIG);
+}
+END_TEST
+
+/*
+ * Devices that go and come back.
+ */
+
+static void device_goes(unsigned int device)
+{
+	fake_absent(device, true);
+	fake_async_event(device, IBV_EVENT_DEVICE_FATAL);
+	fake_loop_run(loop, 10);
+}
+
+/* It is looked for once a second. */
+static void device_comes(unsigned int device)
+{
+	fake_absent(device, false);
+	fake_loop_run(loop, 1100);
+}
+
+static bool is_rejected(unsigned int device)
+{
+	struct peer_request hello = { .version_min = 1, .version_max = 1 };
+	uint8_t bytes[PEER_REQUEST_SIZE];
+	peer_request_write(&hello, bytes);
+	const struct fake_connection *peer = fake_request(device, "127.0.0.1", bytes, sizeof(bytes), 4);
+	fake_loop_run(loop, 10);
+	return peer->rejected;
+}
+
+START_TEST(mappings_leave_a_device_and_come_back_to_it)
+{
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	ck_assert_int_eq(map(provider, MIB, MIB), 0);
+	note();
+	struct fake_connection *other = peer_connect(1);
+	for (int round = 0; round < 3; round++) {
+		device_goes(0);
+		ck_assert_int_eq(fake_counts().mrs, before.mrs / FAKE_DEVICES);
+		workers_hold();
+		device_comes(0);
+		ck_assert(is_rejected(0));
+		workers_go_on();
+		fake_loop_run(loop, 10);
+		assert_as_noted();
+		ck_assert_uint_eq(published(0).view_count, 2);
+		struct fake_connection *peer = peer_connect(0);
+		peer_leave(peer);
+		/* A notice that something was published there is one for all. */
+		while (other->qp->sent_size) {
+			struct peer_notice notice = peer_take_notice(other);
+			peer_ack(other, &notice);
+		}
+	}
+	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	peer_leave(other);
+	close(provider);
+	wait_until(is_mr_count, OWN_MRS);
+}
+END_TEST
+
+/* A few at a time, so that a provider's request is not behind all of them. */
+START_TEST(many_mappings_come_back_while_providers_are_served)
+{
+	enum { MANY = 20 };
+	serve();
+	int provider = provider_connect();
+	for (unsigned int i = 0; i < MANY; i++)
+		ck_assert_int_eq(map(provider, i * MIB, MIB), 0);
+	device_goes(0);
+	workers_hold();
+	device_comes(0);
+	int registered = fake_counts().mrs;
+	provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 0, MIB, -1);
+	fake_loop_run(loop, 10);
+	workers_step();
+	int joined = fake_counts().mrs - registered;
+	ck_assert_int_gt(joined, 0);
+	ck_assert_int_le(joined, 8);
+	workers_step();
+	ck_assert(is_rejected(0));
+	workers_go_on();
+	ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	fake_loop_run(loop, 10);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES * (MANY - 1));
+	ck_assert_uint_eq(published(0).view_count, MANY - 1);
+	ck_assert(!is_rejected(0));
+	close(provider);
+	wait_until(is_mr_count, OWN_MRS);
+}
+END_TEST
+
+START_TEST(a_mapping_that_fails_on_a_device_is_left_out_there)
+{
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	ck_assert_int_eq(map(provider, MIB, MIB), 0);
+	note();
+	device_goes(0);
+	fake_fail("verbs_reg_mr_iova", 2, 1, -EINVAL); /* after the catalog and the frames */
+	device_comes(0);
+	ck_assert_int_eq(fake_counts().mrs, before.mrs - 1);
+	ck_assert_uint_eq(published(0).view_count, 1);
+	ck_assert_uint_eq(published(1).view_count, 2);
+	peer_leave(peer_connect(0));
+
+	/* It is no worse for it, and the next time it is tried again. */
+	device_goes(0);
+	device_comes(0);
+	assert_as_noted();
+	ck_assert_uint_eq(published(0).view_count, 2);
+	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	ck_assert_int_eq(unmap(provider, MIB, MIB), 0);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
+	close(provider);
+}
+END_TEST
+
+/* While it is to be registered on the device that came back: it is unmapped, its provider goes, the device goes again,
+ * the daemon ends. */
+START_TEST(anything_may_happen_while_a_mapping_comes_back)
+{
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	device_goes(0);
+	workers_hold();
+	device_comes(0);
+	if (_i == 0) {
+		provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 0, MIB, -1);
+		fake_loop_run(loop, 10);
+		ck_assert(!is_readable(provider));
+	}
+	if (_i == 1)
+		close(provider);
+	if (_i == 2)
+		device_goes(0);
+	if (_i == 3) {
+		pipeline_stop(pipeline, on_stopped, NULL);
+		fake_loop_run(loop, 10);
+	}
+	fake_loop_run(loop, 10);
+	workers_go_on();
+	fake_loop_run(loop, 10);
+	if (_i == 0)
+		ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	if (_i == 2) {
+		ck_assert_int_eq(fake_counts().mrs, (OWN_MRS + FAKE_DEVICES) / FAKE_DEVICES);
+		device_comes(0);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
+	} else if (_i < 2) {
+		wait_until(is_mr_count, OWN_MRS);
+	}
+	if (_i != 1)
+		close(provider);
+}
+END_TEST
+
+static void device_0_goes(void)
+{
+	if (fake_calls("verbs_reg_mr_iova") == leaves_at_call) {
+		fake_absent(0, true);
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+		fake_loop_run(loop, 0);
+	}
+}
+
+/* What is registered counts on the devices that are left. */
+START_TEST(a_device_that_goes_while_a_mapping_is_registered_fails_nothing)
+{
+	serve();
+	int provider = provider_connect();
+	leaves_at_call = fake_calls("verbs_reg_mr_iova") + 1 + (unsigned int)_i;
+	fake_on_call("verbs_reg_mr_iova", device_0_goes);
+	if (_i == 0)
+		fake_fail("verbs_reg_mr_iova", 0, 1, -EIO);
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	fake_loop_run(loop, 10);
+	ck_assert_int_eq(fake_counts().mrs, (OWN_MRS + FAKE_DEVICES) / FAKE_DEVICES);
+	ck_assert_uint_eq(published(1).view_count, 1);
+	device_comes(0);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
+	ck_assert_uint_eq(published(0).view_count, 1);
+	close(provider);
+}
+END_TEST
+
+START_TEST(memory_that_a_device_did_not_let_go_is_free_when_it_is_gone)
+{
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	fake_fail("verbs_dereg_mr", 0, 4, -EBUSY);
+	ck_assert_int_eq(unmap(provider, 0, MIB), -EBUSY);
+	ck_assert_int_eq(map(provider, 0, MIB), -EEXIST);
+	device_goes(0);
+	wait_until(is_mr_count, OWN_MRS / FAKE_DEVICES);
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	device_comes(0);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
+	close(provider);
+}
+END_TEST
+
+/* What is left out for want of memory that may be locked takes nothing of it, and what leaves a device gives it back.
+ */
+START_TEST(the_budget_is_kept_over_devices_that_come_and_go)
+{
+	limit_locked_memory(4 * MIB);
+	set_up();
+	serve();
+	int provider = provider_connect();
+	for (int round = 0; round < 3; round++) {
+		ck_assert_int_eq(map(provider, 0, MIB), 0);
+		ck_assert_int_eq(map(provider, 4 * MIB, 2 * MIB), -ENOMEM);
+		device_goes(0);
+		ck_assert_int_eq(map(provider, 4 * MIB, 2 * MIB), 0);
+		ck_assert_int_eq(map(provider, 8 * MIB, MIB), -ENOMEM);
+		device_comes(0);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS + 2);
+		ck_assert_uint_eq(published(0).view_count, 0);
+		ck_assert_int_eq(unmap(provider, 4 * MIB, 2 * MIB), 0);
+		ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
+	}
+	close(provider);
+	tear_down();
+}
+END_TEST
+
+START_TEST(without_a_device_mappings_are_made_and_published_when_one_comes)
+{
+	for (unsigned int i = 0; i < FAKE_DEVICES; i++)
+		fake_absent(i, true);
+	set_up();
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	ck_assert_int_eq(map(provider, MIB, MIB), 0);
+	ck_assert_int_eq(unmap(provider, MIB, MIB), 0);
+	ck_assert_int_eq(fake_counts().mrs, 0);
+	device_comes(1);
+	ck_assert_int_eq(fake_counts().mrs, (OWN_MRS + FAKE_DEVICES) / FAKE_DEVICES);
+	ck_assert_uint_eq(published(1).view_count, 1);
+	device_comes(0);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS + FAKE_DEVICES);
+	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
+	close(provider);
+	tear_down();
 }
 END_TEST
 
@@ -992,9 +1247,19 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_test(tcase, a_device_that_does_not_let_go_loses_its_peers_first);
 	tcase_add_test(tcase, a_device_that_never_lets_go_gives_no_false_answer);
 	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_second_try_back);
-	tcase_add_test(tcase, static_mappings_stand_before_the_daemon_is_ready);
-	tcase_add_test(tcase, a_static_mapping_that_fails_is_told_once);
+	tcase_add_test(tcase, static_mappings_are_nobody_elses);
+	tcase_add_test(tcase, a_static_mapping_that_fails_is_told);
+	tcase_add_test(tcase, mappings_leave_a_device_and_come_back_to_it);
+	tcase_add_test(tcase, many_mappings_come_back_while_providers_are_served);
+	tcase_add_test(tcase, a_mapping_that_fails_on_a_device_is_left_out_there);
+	tcase_add_loop_test(tcase, anything_may_happen_while_a_mapping_comes_back, 0, 3);
+	tcase_add_loop_test(tcase, a_device_that_goes_while_a_mapping_is_registered_fails_nothing, 0, FAKE_DEVICES);
+	tcase_add_test(tcase, memory_that_a_device_did_not_let_go_is_free_when_it_is_gone);
 	suite_add_tcase(suite, tcase);
+
+	TCase *bare = tcase_create("life without devices");
+	tcase_add_test(bare, without_a_device_mappings_are_made_and_published_when_one_comes);
+	suite_add_tcase(suite, bare);
 
 	TCase *small = tcase_create("life with a small catalog");
 	tcase_add_test(small, a_full_catalog_refuses_before_it_registers);
@@ -1003,5 +1268,6 @@ void add_mapping_life_tests(Suite *suite)
 
 	TCase *locked = tcase_create("life with little memory to lock");
 	tcase_add_test(locked, a_spent_budget_refuses_before_anything_is_pinned);
+	tcase_add_test(locked, the_budget_is_kept_over_devices_that_come_and_go);
 	suite_add_tcase(suite, locked);
 }

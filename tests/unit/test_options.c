@@ -24,7 +24,9 @@ static int parse(const char *words)
 	snprintf(line, sizeof(line), "%s", words);
 	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
 		argv[argc++] = word;
-	return options_parse(argc, argv, &options, &err);
+	int r = options_parse(argc, argv, &options, &err);
+	return r < 0 || options.help || options.version || options.print_capabilities ? r
+										      : options_check(&options, &err);
 }
 
 #define BASE "--no-rdma --shmem 0:64M --provider-socket /s "
@@ -37,8 +39,8 @@ START_TEST(takes_every_flag)
 			       "--map path=/c,shmid=255 --allow 10.0.0.0/8,ro --allow fd00::1 "
 			       "--revoke-timeout 0.25 --keepalive 9 --max-mappings 100,10 --max-bytes 1G "
 			       "--max-extents 5 --max-peers 6 --max-providers 7 --max-mr-size 2M --unsealed=refuse "
-			       "--any-filesystem --log-level debug --socket-path /f,,g,shmid=0 --max-front-ends 3 "
-			       "--device pmem --gpa-addresses"),
+			       "--any-filesystem --odp --log-level debug --socket-path /f,,g,shmid=0 --max-front-ends 3 "
+			       "--device pmem --gpa-addresses --log-json --map-file /m"),
 		0);
 	ck_assert_uint_eq(options.listen_count, 3);
 	ck_assert_str_eq(options.listen[0].host, "10.0.0.1");
@@ -75,13 +77,14 @@ START_TEST(takes_every_flag)
 	ck_assert_uint_eq(options.max_peers, 6);
 	ck_assert_uint_eq(options.max_providers, 7);
 	ck_assert_uint_eq(options.max_mr_size, 2 << 20);
-	ck_assert(options.refuse_unsealed && options.any_filesystem);
+	ck_assert(options.refuse_unsealed && options.any_filesystem && options.odp);
 	ck_assert_int_eq(options.log_level, LOG_LEVEL_DEBUG);
 	ck_assert_uint_eq(options.socket_count, 1);
 	ck_assert_str_eq(options.sockets[0].path, "/f,g");
 	ck_assert(options.sockets[0].shmids[0] && !options.sockets[0].shmids[255]);
 	ck_assert_uint_eq(options.max_frontends, 3);
-	ck_assert(options.gpa_addresses);
+	ck_assert(options.gpa_addresses && options.log_json);
+	ck_assert_str_eq(options.map_file, "/m");
 }
 END_TEST
 

@@ -330,9 +330,25 @@ START_TEST(answers_everything_when_the_daemon_ends)
 	offer();
 	pmem_kick(pmem);
 	offer();
-	pmem_fail_waiting(pmem);
+	pmem_fail_all(pmem);
 	assert_answer(0, 1);
 	assert_answer(1, 1);
+	/* One that comes between this and the end. */
+	offer();
+	pmem_kick(pmem);
+	assert_answer(2, 1);
+	unmake();
+}
+END_TEST
+
+START_TEST(answers_a_full_ring_when_the_daemon_ends)
+{
+	make(0);
+	for (unsigned int i = 0; i < NUM / 2; i++)
+		offer();
+	pmem_fail_all(pmem);
+	for (unsigned int i = 0; i < NUM / 2; i++)
+		assert_answer((uint16_t)i, 1);
 	unmake();
 }
 END_TEST
@@ -394,6 +410,7 @@ void add_pmem_tests(Suite *suite)
 	tcase_add_test(tcase, takes_requests_in_pieces);
 	tcase_add_test(tcase, gives_back_what_waits_at_a_stop);
 	tcase_add_test(tcase, answers_everything_when_the_daemon_ends);
+	tcase_add_test(tcase, answers_a_full_ring_when_the_daemon_ends);
 	tcase_add_test(tcase, serves_a_full_ring_in_bursts);
 	tcase_add_test(tcase, reports_a_broken_ring_once);
 	suite_add_tcase(suite, tcase);

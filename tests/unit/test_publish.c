@@ -14,11 +14,11 @@
 #include "publish/publish.h"
 #include "wire/peer.h"
 
-enum { REVOKE_MS = 1000, KEEPALIVE_S = 5, MAX_PEERS = 200, MAPPINGS_MAX = 64, PEERS_MAX = 512 };
+enum { STOP_END_MS = 200, REVOKE_MS = 1000, KEEPALIVE_S = 5, MAX_PEERS = 200, MAPPINGS_MAX = 64, PEERS_MAX = 512 };
 
 static struct event_loop *loop;
-static struct worker_pool *pool;
-static struct event_source *pool_source;
+static struct worker_pool *pool, *connector;
+static struct event_source *pool_source, *connector_source;
 static struct publish *publish;
 static struct sockaddr_storage listen_addresses[2];
 static struct publish_allow allow[] = {
@@ -35,10 +35,11 @@ static struct publish_config config = {
 	.max_peers = MAX_PEERS,
 	.max_extents = 100,
 };
+static const char *open_publish_at = "10.0.0.1";
 static struct memlock memlock;
 static struct registration *registrations[MAPPINGS_MAX];
 static uint64_t added[MAPPINGS_MAX], withdrawn[MAPPINGS_MAX];
-static unsigned int added_count, withdrawn_count, done_count;
+static unsigned int added_count, withdrawn_count, done_count, changed_count;
 /* Peers that must not reach memory when a mapping is said to be withdrawn. */
 static struct fake_connection *must_be_cut;
 
@@ -54,16 +55,23 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 	withdrawn[withdrawn_count++] = mapping_id;
 }
 
+static void on_devices_changed(void *data)
+{
+	changed_count++;
+}
+
 static void on_done(void *data)
 {
 	done_count++;
 }
 
-static const struct publish_ops ops = { .added = on_added, .withdrawn = on_withdrawn };
+static const struct publish_ops ops = {
+	.added = on_added, .withdrawn = on_withdrawn, .devices_changed = on_devices_changed
+};
 
 static void on_pool(void *data, unsigned int events)
 {
-	worker_pool_collect(pool);
+	worker_pool_collect(data);
 }
 
 static void set_address(struct sockaddr_storage *storage, const char *text)
@@ -75,15 +83,18 @@ static void set_address(struct sockaddr_storage *storage, const char *text)
 
 static int try_open(struct err *err)
 {
-	set_address(&listen_addresses[0], "10.0.0.1");
+	set_address(&listen_addresses[0], open_publish_at);
 	set_address(&listen_addresses[1], "10.0.0.2");
 	memlock.limit = UINT64_MAX;
 	config.memlock = &memlock;
 	loop = fake_loop_new();
 	ck_assert_int_eq(worker_pool_new("test", 2, 1, &pool), 0);
-	pool_source = event_io_new(loop, worker_pool_fd(pool), on_pool, NULL);
+	ck_assert_int_eq(worker_pool_new("test", 2, 1, &connector), 0);
+	pool_source = event_io_new(loop, worker_pool_fd(pool), on_pool, pool);
 	event_io_set(pool_source, EVENT_READ);
-	return publish_new(loop, &config, pool, &ops, NULL, &publish, err);
+	connector_source = event_io_new(loop, worker_pool_fd(connector), on_pool, connector);
+	event_io_set(connector_source, EVENT_READ);
+	return publish_new(loop, &config, connector, pool, &ops, NULL, &publish, err);
 }
 
 static void open_publish(void)
@@ -103,14 +114,31 @@ static void close_publish(void)
 	ck_assert_int_eq(fake_counts().cqs, 0);
 	ck_assert_int_eq(fake_counts().pds, 0);
 	ck_assert_int_eq(fake_counts().comp_channels, 0);
+	ck_assert_int_eq(fake_context_holds(), 0);
 	event_source_free(&pool_source);
+	event_source_free(&connector_source);
 	worker_pool_free(&pool);
+	worker_pool_free(&connector);
 	fake_loop_free(&loop);
 }
 
 static void run(uint64_t ms)
 {
 	fake_loop_run(loop, ms);
+}
+
+/* Workers do nothing until they are let on. */
+static void hold_workers(bool hold)
+{
+	event_io_set(pool_source, hold ? 0 : EVENT_READ);
+	if (!hold)
+		run(0);
+}
+
+static size_t device_count(void)
+{
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	return publish_devices(publish, devices);
 }
 
 /* What a peer's request says. */
@@ -179,18 +207,18 @@ static int try_add(uint64_t mapping_id, struct err *err)
 	static void *addr;
 	if (!addr)
 		addr = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	size_t device_count;
-	struct device *const *devices = publish_devices(publish, &device_count);
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t device_count = publish_devices(publish, devices);
 	struct registration_request request = { .addr = addr, .len = 4096, .shm_offset = mapping_id * 4096 };
 	if (!registrations[mapping_id])
 		ck_assert_int_eq(
 			registration_new(devices, device_count, &request, &registrations[mapping_id], NULL), 0);
-	int r = publish_reserve(publish, 4096, err);
+	int r = publish_reserve(publish, devices, device_count, 4096, err);
 	if (r < 0)
 		return r;
 	r = publish_add(publish, mapping_id, 0, false, 4096, registrations[mapping_id], err);
 	if (r < 0)
-		publish_unreserve(publish, 4096);
+		publish_unreserve(publish, devices, device_count, 4096);
 	return r;
 }
 
@@ -373,6 +401,66 @@ START_TEST(a_peer_that_cannot_be_served_is_rejected)
 	}
 	struct fake_connection *peer = join(0, "10.0.0.9");
 	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* While its queue pair is being made: the peer goes, its time is over, the device goes, the daemon ends; or nothing of
+ * that, but it cannot be made. */
+START_TEST(anything_may_happen_while_a_queue_pair_is_made)
+{
+	open_publish();
+	struct fake_connection *other = join(1, "10.0.0.10");
+	event_io_set(connector_source, 0);
+	struct fake_connection *peer = knock(0, "10.0.0.9");
+	ck_assert(!peer->accepted && !peer->rejected);
+	ck_assert_int_eq(fake_counts().qps, 1);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 1);
+	bool fails = _i % 2;
+	switch (_i / 2) {
+	case 1:
+		fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+		break;
+	case 2:
+		fake_event(peer, RDMA_CM_EVENT_CONNECT_ERROR);
+		fake_event(peer, RDMA_CM_EVENT_ESTABLISHED);
+		break;
+	case 3:
+		run(5100);
+		notice(other);
+		break;
+	case 4:
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+		break;
+	case 5:
+		publish_stop(publish, on_done, NULL);
+		break;
+	default:
+		break;
+	}
+	run(0);
+	ck_assert(!is_cut(peer) && !peer->disconnected);
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, _i / 2 == 0);
+	if (fails)
+		fake_fail("verbs_create_qp", 0, 1, -ENOMEM);
+	event_io_set(connector_source, EVENT_READ);
+	run(0);
+	if (_i == 0) {
+		ck_assert(peer->accepted);
+		fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+		run(0);
+	}
+	ck_assert(is_cut(peer));
+	ck_assert(peer->rejected == (_i == 1));
+	ck_assert_uint_eq(publish_snapshot(publish).half_open, 0);
+	run(1100);
+	if (_i / 2 == 4)
+		ck_assert_uint_eq(device_count(), 2); /* it could be closed, and came back */
+	if (_i / 2 == 5)
+		ck_assert_uint_eq(done_count, 1);
+	else
+		fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
 }
@@ -687,9 +775,8 @@ END_TEST
 START_TEST(peers_of_a_device_can_be_dropped)
 {
 	open_publish();
-	size_t count;
-	struct device *const *devices = publish_devices(publish, &count);
-	ck_assert_uint_eq(count, 2);
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	ck_assert_uint_eq(publish_devices(publish, devices), 2);
 	struct publish_drop drops[2] = { { .done = on_done }, { .done = on_done } };
 	struct fake_connection *a = join(0, "10.0.0.9"), *b = join(0, "10.0.0.10"), *other = join(1, "10.0.0.11");
 	publish_drop_peers(publish, devices[0], &drops[0]);
@@ -846,13 +933,183 @@ START_TEST(a_start_that_fails_leaves_nothing)
 }
 END_TEST
 
-START_TEST(no_device_is_an_error_that_says_how_to_make_one)
+/* As the daemon does when every mapping stands on each device. */
+static void serve(void)
 {
-	struct err err;
-	fake_fail("cm_bind", 1, 1, -ENODEV);
-	ck_assert_int_eq(try_open(&err), -ENODEV);
-	ck_assert_ptr_nonnull(strstr(err.text, "10.0.0.2:7471"));
-	ck_assert_ptr_nonnull(strstr(err.text, "rdma link add"));
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	size_t count = publish_devices(publish, devices);
+	for (size_t i = 0; i < count; i++) {
+		if (!publish_serves(publish, devices[i]))
+			publish_serve(publish, devices[i]);
+	}
+}
+
+/* Listens on two addresses, or on a wildcard. */
+static void listen_on(bool wildcard)
+{
+	config.listen_count = wildcard ? 1 : 2;
+	open_publish_at = wildcard ? "0.0.0.0" : "10.0.0.1";
+}
+
+START_TEST(a_missing_device_is_looked_for)
+{
+	listen_on(_i % 2);
+	bool none = _i >= 2;
+	fake_absent(0, none);
+	fake_absent(1, true);
+	open_publish();
+	ck_assert_uint_eq(device_count(), !none);
+	run(3000);
+	ck_assert_uint_eq(device_count(), !none);
+	ck_assert_uint_eq(changed_count, 0);
+	unsigned int looks = fake_calls("cm_channel_new");
+	if (none)
+		ck_assert_uint_ge(looks, 3);
+
+	fake_absent(0, false);
+	run(1100);
+	ck_assert_uint_eq(device_count(), 1);
+	ck_assert_uint_eq(changed_count, none);
+	if (none) {
+		assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_REGISTERING);
+		serve();
+	}
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_device_that_goes_comes_back)
+{
+	listen_on(_i == 1);
+	open_publish();
+	add(1);
+	struct fake_connection *lost = join(0, "10.0.0.9"), *other = join(1, "10.0.0.10");
+	struct device *devices[PUBLISH_DEVICES_MAX];
+	ck_assert_uint_eq(publish_devices(publish, devices), 2);
+	publish_hold(publish, devices[0]);
+	fake_absent(0, true);
+	fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+	run(0);
+	ck_assert(is_cut(lost));
+	ck_assert_uint_eq(changed_count, 1);
+	ck_assert_uint_eq(device_count(), 1);
+	/* While somebody holds it, it is there, and does not come back. */
+	fake_absent(0, false);
+	run(3000);
+	ck_assert_int_eq(fake_counts().pds, 2);
+	ck_assert_uint_eq(device_count(), 1);
+
+	ck_assert_int_eq(registration_drop(registrations[1], devices[0], NULL), 0);
+	publish_release(publish, devices[0]);
+	run(0);
+	ck_assert_int_eq(fake_counts().pds, 1);
+	run(1100);
+	ck_assert_uint_eq(device_count(), 2);
+	ck_assert_uint_eq(changed_count, 2);
+	assert_rejected(knock(0, "10.0.0.9"), PEER_REJECT_REGISTERING);
+	serve();
+	/* It is the first device still, and its catalog is of today. */
+	struct fake_connection *back = knock(0, "10.0.0.9");
+	fake_event(back, RDMA_CM_EVENT_ESTABLISHED);
+	run(0);
+	struct peer_welcome welcome = sent(back).welcome;
+	ck_assert_uint_eq(welcome.granted, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	ck_assert_uint_eq(welcome.generation, 2);
+	fake_complete_send(back, IBV_WC_SUCCESS);
+	add(2);
+	ck_assert_uint_eq(notice(back).generation, 3);
+	ack(back, 1, 3);
+	ck_assert_ptr_nonnull(other->qp);
+	fake_event(back, RDMA_CM_EVENT_DISCONNECTED);
+	fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* Each call of a device's return fails in turn: it is tried again, and nothing is left of the try that failed. */
+START_TEST(a_return_that_fails_is_tried_again)
+{
+	static const char *const steps[] = { "cm_id_new", "cm_bind", "verbs_query_device", "verbs_alloc_pd",
+		"verbs_reg_mr_iova", "verbs_create_comp_channel", "verbs_set_async_nonblocking", "verbs_reg_mr",
+		"verbs_create_cq", "verbs_req_notify_cq", "cm_listen", "cm_devices" };
+	bool wildcard = _i == 11;
+	listen_on(wildcard);
+	open_publish();
+	uint64_t pinned = memlock.pinned;
+	struct fake_counts counts = fake_counts();
+	fake_async_event(1, IBV_EVENT_CQ_ERR);
+	run(0);
+	ck_assert_uint_eq(device_count(), 1);
+	fake_fail(steps[_i], 0, 1, -EPERM);
+	run(1100);
+	ck_assert_uint_eq(device_count(), 1 + (_i == 10));
+	run(1100);
+	ck_assert_uint_eq(device_count(), 2);
+	ck_assert_uint_eq(memlock.pinned, pinned);
+	ck_assert_int_eq(fake_counts().mrs, counts.mrs);
+	ck_assert_int_eq(fake_counts().ids, counts.ids);
+	ck_assert_int_eq(fake_counts().cqs, counts.cqs);
+	close_publish();
+}
+END_TEST
+
+START_TEST(a_queue_pair_that_fails_ends_its_peer)
+{
+	static const enum ibv_event_type types[] = { IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR };
+	open_publish();
+	struct fake_connection *failed = join(0, "10.0.0.9"), *other = join(0, "10.0.0.10");
+	fake_qp_event(failed, types[_i]);
+	run(0);
+	ck_assert(is_cut(failed));
+	ck_assert_ptr_nonnull(other->qp);
+	fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+START_TEST(what_a_port_does_ends_nobody)
+{
+	static const enum ibv_event_type types[] = { IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE,
+		IBV_EVENT_LID_CHANGE, IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_COMM_EST };
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	for (unsigned int i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		fake_async_event(0, types[i]);
+	run(3000);
+	ck_assert_ptr_nonnull(peer->qp);
+	ck_assert_uint_eq(device_count(), 2);
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* A worker that opens or closes a device when the end comes: what it needs stays. */
+START_TEST(the_end_may_come_while_a_device_is_opened_or_closed)
+{
+	open_publish();
+	if (_i == 0) { /* a look is under way */
+		fake_absent(0, true);
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+		run(0);
+		fake_absent(0, false);
+		hold_workers(true);
+		run(1100);
+	} else { /* a device is being closed */
+		hold_workers(true);
+		fake_async_event(0, IBV_EVENT_DEVICE_FATAL);
+		run(0);
+	}
+	publish_stop(publish, on_done, NULL);
+	run(STOP_END_MS - 50);
+	ck_assert_uint_eq(done_count, 0);
+	hold_workers(false);
+	ck_assert_uint_eq(done_count, 1);
 	close_publish();
 }
 END_TEST
@@ -887,14 +1144,6 @@ END_TEST
 
 /* The peers of one completion queue, and how many of them make the next one due. */
 enum { GROUP = 64, GROUP_DUE = 48 };
-
-/* Workers do nothing until they are let on. */
-static void hold_workers(bool hold)
-{
-	event_io_set(pool_source, hold ? 0 : EVENT_READ);
-	if (!hold)
-		run(0);
-}
 
 static void join_many(struct fake_connection **peers, unsigned int count)
 {
@@ -988,7 +1237,9 @@ START_TEST(a_device_may_go_while_room_is_made)
 	hold_workers(false);
 	for (unsigned int i = 0; i < GROUP_DUE; i++)
 		ck_assert(is_cut(peers[i]));
-	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES + (_i == 0));
+	/* It is closed, with all that was made on it. */
+	ck_assert_int_eq(fake_counts().cqs, FAKE_DEVICES - 1);
+	ck_assert_int_eq(fake_counts().pds, FAKE_DEVICES - 1);
 	close_publish();
 }
 END_TEST
@@ -1027,6 +1278,7 @@ static void add_peer_tests(TCase *tcase)
 	tcase_add_test(tcase, half_open_peers_are_bounded);
 	tcase_add_test(tcase, peers_are_bounded);
 	tcase_add_test(tcase, a_peer_that_cannot_be_served_is_rejected);
+	tcase_add_loop_test(tcase, anything_may_happen_while_a_queue_pair_is_made, 0, 12);
 	tcase_add_test(tcase, any_event_comes_in_any_state);
 	tcase_add_loop_test(tcase, who_breaks_the_protocol_is_dropped, 0, 9);
 	tcase_add_test(tcase, silence_is_broken_and_silent_peers_are_dropped);
@@ -1059,8 +1311,17 @@ static void add_life_tests(TCase *tcase)
 	tcase_add_loop_test(tcase, the_end_is_told_and_waited_for, 0, 2);
 	tcase_add_test(tcase, the_end_waits_for_nothing_that_hangs);
 	tcase_add_loop_test(tcase, a_start_that_fails_leaves_nothing, 0, 22);
-	tcase_add_test(tcase, no_device_is_an_error_that_says_how_to_make_one);
 	tcase_add_test(tcase, rights_that_a_device_does_not_enforce_are_refused);
+}
+
+static void add_device_tests(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, a_missing_device_is_looked_for, 0, 4);
+	tcase_add_loop_test(tcase, a_device_that_goes_comes_back, 0, 2);
+	tcase_add_loop_test(tcase, a_return_that_fails_is_tried_again, 0, 12);
+	tcase_add_loop_test(tcase, a_queue_pair_that_fails_ends_its_peer, 0, 3);
+	tcase_add_test(tcase, what_a_port_does_ends_nobody);
+	tcase_add_loop_test(tcase, the_end_may_come_while_a_device_is_opened_or_closed, 0, 2);
 }
 
 void add_publish_tests(Suite *suite)
@@ -1070,5 +1331,6 @@ void add_publish_tests(Suite *suite)
 	add_peer_tests(tcase);
 	add_mapping_tests(tcase);
 	add_life_tests(tcase);
+	add_device_tests(tcase);
 	suite_add_tcase(suite, tcase);
 }

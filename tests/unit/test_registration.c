@@ -17,7 +17,7 @@ static struct device *open_device(unsigned int index, uint64_t max_mr_size)
 {
 	struct device *device;
 	struct err err;
-	ck_assert_int_eq(device_new(fake_context(index), max_mr_size, &device, &err), 0);
+	ck_assert_int_eq(device_new(fake_context(index), max_mr_size, false, &device, &err), 0);
 	return device;
 }
 
@@ -48,7 +48,7 @@ START_TEST(a_device_without_room_for_a_page_is_refused)
 	fake_attr[0].max_mr_size = 100;
 	struct device *device = NULL;
 	struct err err;
-	ck_assert_int_eq(device_new(fake_context(0), 0, &device, &err), -EINVAL);
+	ck_assert_int_eq(device_new(fake_context(0), 0, false, &device, &err), -EINVAL);
 	ck_assert_ptr_null(device);
 	ck_assert_int_eq(fake_counts().pds, 0);
 }
@@ -279,6 +279,123 @@ START_TEST(the_budget_is_kept)
 }
 END_TEST
 
+START_TEST(on_demand_is_for_devices_that_can)
+{
+	static const uint32_t all = IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_ATOMIC;
+	static const struct {
+		uint32_t vendor, caps;
+		const char *text;
+	} refused[] = {
+		{ 0xffffff, all, "soft-RoCE" },
+		{ 0x15b3, 0, "--odp" },
+		{ 0x15b3, IBV_ODP_SUPPORT_READ, "--odp" },
+		{ 0x15b3, IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_ATOMIC, "--odp" },
+	};
+	struct device *device = NULL;
+	struct err err;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		fake_attr[0].vendor_id = refused[i].vendor;
+		fake_odp_caps = refused[i].caps;
+		ck_assert_int_eq(device_new(fake_context(0), 0, true, &device, &err), -EOPNOTSUPP);
+		ck_assert_ptr_nonnull(strstr(err.text, refused[i].text));
+		ck_assert_ptr_nonnull(strstr(err.text, "without --odp"));
+		ck_assert_int_eq(fake_counts().pds, 0);
+	}
+	fake_odp_caps = all & ~(uint32_t)IBV_ODP_SUPPORT_ATOMIC;
+	ck_assert_int_eq(device_new(fake_context(0), 0, true, &device, &err), 0);
+	ck_assert(!device->has_atomics);
+
+	/* Nothing is faulted in: not even pages that cannot be. */
+	int fd = memfd_create("short", MFD_CLOEXEC);
+	void *addr = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct registration_request request = { .addr = addr, .len = 8192, .writable = true };
+	struct registration *registration;
+	ck_assert_int_eq(registration_new(&device, 1, &request, &registration, &err), 0);
+	ck_assert_int_eq(fake_mr(0)->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+						     IBV_ACCESS_ON_DEMAND);
+	registration_free(&registration, NULL);
+	request.writable = false;
+	ck_assert_int_eq(registration_new(&device, 1, &request, &registration, &err), 0);
+	ck_assert_int_eq(fake_mr(0)->access, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
+	registration_free(&registration, NULL);
+	device_free(&device);
+}
+END_TEST
+
+/* A device that goes is none that a mapping fails for; one that fails otherwise is. */
+START_TEST(a_device_that_goes_is_left_out)
+{
+	open_two(1 * MIB);
+	struct registration_request request = { .addr = memory(2 * MIB), .len = 2 * MIB };
+	struct registration *registration = NULL;
+	struct err err = { 0 };
+	atomic_store(&two[_i]->gone, true);
+	fake_fail("verbs_reg_mr_iova", _i ? 3 : 0, 1, -EIO); /* after one extent, where it is the second */
+	fake_fail("verbs_dereg_mr", 0, _i ? 1 : 0, -EIO);
+	ck_assert_int_eq(register_two(&request, &registration, &err), 0);
+	ck_assert_int_eq(err.code, 0);
+	ck_assert_uint_eq(registration_on(registration, two[_i])->count, 0);
+	ck_assert_uint_eq(registration_on(registration, two[1 - _i])->count, 2);
+	ck_assert_int_eq(registration_drop(registration, two[_i], &err), 0);
+	ck_assert_ptr_null(registration_on(registration, two[_i]));
+	ck_assert_int_eq(registration_free(&registration, &err), 0);
+}
+END_TEST
+
+START_TEST(devices_are_added_and_dropped)
+{
+	open_two(1 * MIB);
+	struct registration_request request = { .addr = memory(2 * MIB), .len = 2 * MIB, .shm_offset = 4 * MIB };
+	struct registration *registration;
+	struct err err;
+	ck_assert_int_eq(registration_new(two, 0, &request, &registration, &err), 0);
+	fake_fail("verbs_reg_mr_iova", 1, 1, -EINVAL);
+	ck_assert_int_eq(registration_add(registration, two[1], &request, &err), -EINVAL);
+	ck_assert_int_eq(fake_counts().mrs, 0);
+	ck_assert_int_eq(registration_drop(registration, two[1], &err), 0);
+	ck_assert_int_eq(registration_add(registration, two[1], &request, &err), 0);
+	ck_assert_int_eq(registration_add(registration, two[0], &request, &err), 0);
+	ck_assert_int_eq(fake_counts().mrs, 4);
+	ck_assert_uint_eq(registration_on(registration, two[0])->extents[1].shm_offset, 5 * MIB);
+
+	fake_fail("verbs_dereg_mr", 0, 1, -EBUSY);
+	ck_assert_int_eq(registration_drop(registration, two[1], &err), -EBUSY);
+	ck_assert_ptr_nonnull(registration_on(registration, two[1]));
+	ck_assert_int_eq(registration_drop(registration, two[1], &err), 0);
+	ck_assert_ptr_null(registration_on(registration, two[1]));
+	ck_assert_int_eq(fake_counts().mrs, 2);
+	ck_assert_int_eq(registration_free(&registration, &err), 0);
+	close_two();
+}
+END_TEST
+
+/* What each refusal of the kernel means is said with the way out. */
+START_TEST(what_the_kernel_refuses_is_said_with_a_remedy)
+{
+	static const struct {
+		int code;
+		bool writable;
+		const char *remedy;
+	} rows[] = {
+		{ -EFAULT, true, "use a memfd, tmpfs, hugetlbfs or device DAX, or map it read-only" },
+		{ -EFAULT, false, "older than Linux 6.2" },
+		{ -ENOMEM, true, "kernel or device fake0 out of memory for 4 KiB" },
+		{ -EIO, true, "try again" },
+		{ -ENODEV, false, "try again" },
+		{ -EPERM, true, "device fake0: cannot register 4 KiB" },
+	};
+	open_two(0);
+	struct registration_request request = { .addr = memory(4096), .len = 4096, .writable = rows[_i].writable };
+	struct registration *registration = NULL;
+	struct err err;
+	fake_fail("verbs_reg_mr_iova", 0, 1, rows[_i].code);
+	ck_assert_int_eq(register_two(&request, &registration, &err), rows[_i].code);
+	if (!strstr(err.text, rows[_i].remedy))
+		ck_abort_msg("wanted '%s' in '%s'", rows[_i].remedy, err.text);
+	close_two();
+}
+END_TEST
+
 void add_registration_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("registration");
@@ -295,5 +412,9 @@ void add_registration_tests(Suite *suite)
 	tcase_add_test(tcase, a_cancelled_registration_leaves_nothing);
 	tcase_add_test(tcase, a_file_that_is_too_short_is_told_before_anything_is_pinned);
 	tcase_add_test(tcase, the_budget_is_kept);
+	tcase_add_test(tcase, on_demand_is_for_devices_that_can);
+	tcase_add_loop_test(tcase, a_device_that_goes_is_left_out, 0, 2);
+	tcase_add_test(tcase, devices_are_added_and_dropped);
+	tcase_add_loop_test(tcase, what_the_kernel_refuses_is_said_with_a_remedy, 0, 6);
 	suite_add_tcase(suite, tcase);
 }

@@ -2,11 +2,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/log_repeats.h"
 #include "unit.h"
 
 START_TEST(error_text)
@@ -52,6 +55,10 @@ START_TEST(control_characters)
 		    "1m\xc2\xa0";
 	text_sanitize(c1);
 	ck_assert_str_eq(c1, "a??1m\xc2\xa0");
+	char no_utf8[] = "a\xff\xe2\x82"
+			 "b\xc0\xafz\xf0\x9f\x98\x80\xe2\x82";
+	text_sanitize(no_utf8);
+	ck_assert_str_eq(no_utf8, "a???b??z\xf0\x9f\x98\x80??");
 	char empty[] = "";
 	text_sanitize(empty);
 	ck_assert_str_eq(empty, "");
@@ -137,14 +144,110 @@ START_TEST(log_unread)
 	/* A full pipe must not block whoever logs. */
 	int fd = catch_stderr();
 	for (int i = 0; i < 10000; i++)
-		log_error("line %d", i);
+		log_info("line %d", i);
 	ck_assert_int_ge(fd, 0);
+}
+END_TEST
+
+static char emitted[4000];
+
+static void emit(const struct log_record *record)
+{
+	strcat(emitted, record->text);
+	strcat(emitted, "|");
+}
+
+/* How many of the last `count` lines that are alike are written. */
+static unsigned int pass(const char *subject, const char *text, unsigned int count)
+{
+	struct log_record record = { .level = LOG_LEVEL_WARNING, .field_count = 1 };
+	snprintf(record.text, sizeof(record.text), "%s", text);
+	record.fields[0].name = "SUBJECT";
+	snprintf(record.fields[0].value, sizeof(record.fields[0].value), "%s", subject);
+	unsigned int passed = 0;
+	for (unsigned int i = 0; i < count; i++)
+		passed += log_repeats_pass(&record, emit);
+	return passed;
+}
+
+START_TEST(log_repeats)
+{
+	emitted[0] = '\0';
+	ck_assert_uint_eq(pass("a", "region 7 at 0x10 is not there", 100), LOG_REPEATS_WRITTEN);
+	/* Alike: other numbers. Not alike: another subject, another text. */
+	ck_assert_uint_eq(pass("a", "region 12 at 0xffe0 is not there", 10), 0);
+	ck_assert_uint_eq(pass("b", "region 7 at 0x10 is not there", 2), 2);
+	ck_assert_uint_eq(pass("a", "region 7 at 0x10 is too short", 2), 2);
+	log_repeats_tick(emit, false);
+	ck_assert_str_eq(emitted, "");
+	log_repeats_tick(emit, true);
+	ck_assert_str_eq(emitted, "region 7 at 0x10 is not there (repeated 100 times in 0.0 s)|");
+	/* Counting begins anew. */
+	ck_assert_uint_eq(pass("a", "region 7 at 0x10 is not there", 100), LOG_REPEATS_WRITTEN);
+}
+END_TEST
+
+START_TEST(log_repeats_of_many)
+{
+	/* More kinds than are kept: a count is written when its kind makes room. */
+	emitted[0] = '\0';
+	ck_assert_uint_eq(pass("first", "text", 13), LOG_REPEATS_WRITTEN);
+	char subject[8];
+	for (int i = 0; i < 200; i++) {
+		snprintf(subject, sizeof(subject), "%d", i);
+		ck_assert_uint_eq(pass(subject, "text", 1), 1);
+	}
+	ck_assert_str_eq(emitted, "text (repeated 3 times in 0.0 s)|");
+}
+END_TEST
+
+START_TEST(log_repeats_of_long_lines)
+{
+	char text[LOG_TEXT_MAX];
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	emitted[0] = '\0';
+	ck_assert_uint_eq(pass("a", text, 14), LOG_REPEATS_WRITTEN);
+	log_repeats_tick(emit, true);
+	ck_assert_uint_eq(strlen(emitted), LOG_TEXT_MAX);
+	ck_assert_ptr_nonnull(strstr(emitted, "x (repeated 4 times in 0.0 s)|"));
+}
+END_TEST
+
+START_TEST(log_fields)
+{
+	/* For one line, of which they say nothing where it is written plainly; what is too many is left out. */
+	int fd = catch_stderr();
+	for (int i = 0; i < 3 * LOG_FIELDS_MAX; i++)
+		log_field("NAME", "%s", "value");
+	log_info("with");
+	log_info("without");
+	assert_caught(fd, "info: with\ninfo: without\n");
+
+	log_set_json();
+	char name[100], text[LOG_TEXT_MAX];
+	memset(name, '"', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	memset(text, '\\', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	for (int i = 0; i < LOG_FIELDS_MAX; i++) {
+		static const char *const names[] = { "MRSHARE_PROVIDER_PID", "MRSHARE_PROVIDER_UID",
+			"MRSHARE_FRONTEND_PID", "MRSHARE_FRONTEND_UID", "MRSHARE_SHM_OFFSET", "MRSHARE_MAPPING_ID",
+			"MRSHARE_DEVICE", "MRSHARE_LEN" };
+		log_field(names[i], "%s", name);
+	}
+	log_info("%s", text);
+	char got[8192];
+	ssize_t n = read(fd, got, sizeof(got));
+	ck_assert_int_gt(n, 2 * (LOG_TEXT_MAX + LOG_FIELDS_MAX * 79));
+	ck_assert_int_le(n, PIPE_BUF);
+	ck_assert_int_eq(got[n - 1], '\n');
 }
 END_TEST
 
 Suite *suite_text(void)
 {
 	const TTest *const tests[] = { error_text, long_error, control_characters, log_lines, log_levels, log_long_line,
-		log_unread };
+		log_unread, log_repeats, log_repeats_of_many, log_repeats_of_long_lines, log_fields };
 	return suite_of("text", tests, sizeof(tests) / sizeof(tests[0]));
 }

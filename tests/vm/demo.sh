@@ -1,7 +1,11 @@
 # The main job in plain words: memory of one process, read and written by another over real verbs.
 # SPDX-License-Identifier: BSD-2-Clause
+# In the VM, or on a machine of its own (scripts/demo-on-host), which says where.
 # shellcheck source=tests/vm/lib.sh
-. /mrshare/tests/vm/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+: "${device0=rxe0}"
+peer=(${addr1:+--source "$addr1"})
 
 step() { printf '\n%s\n' "$*"; }
 show() { sed 's/^/    /' "$@"; }
@@ -20,12 +24,12 @@ while not os.path.exists("leave"):
 END
 
 has_lines() { (($(wc -l <"$2") >= $1)); }
-views() { mrshare list --source "$addr1" "$addr0" >"$scratch/views" && grep -q rxe0 "$scratch/views"; }
+views() { mrshare list "${peer[@]}" "$addr0" >"$scratch/views" && grep -q " $device0\$" "$scratch/views"; }
 registration() { rdma resource show mr | grep "mrlen $((16 << 20)) " >"$scratch/registration"; }
 no_registration() { ! registration; }
-no_views() { mrshare list --source "$addr1" "$addr0" >"$scratch/views" && ! grep -q rxe0 "$scratch/views"; }
+no_views() { mrshare list "${peer[@]}" "$addr0" >"$scratch/views" && ! grep -q " $device0\$" "$scratch/views"; }
 
-step "1. A daemon owns the RDMA device rxe0 ($addr0) and offers a shared memory region of 64 MiB."
+step "1. A daemon owns the RDMA device $device0 ($addr0) and offers a shared memory region of 64 MiB."
 start_daemon --shmem 0:64M --rdma-listen "$addr0"
 pass "mrshared runs as process $daemon_pid"
 check "it publishes no views yet" no_views
@@ -44,17 +48,17 @@ show "$scratch/registration"
 check "the views that peers need to reach it are published:" views
 show "$scratch/views"
 
-step "3. A peer at the other end of the wire reads the line: one-sided, no copy, the provider takes no part."
-read_text=$(mrshare read --source "$addr1" "$addr0" 0:0 ${#text})
+step "3. A peer reads the line: one-sided, no copy, the provider takes no part."
+read_text=$(mrshare read "${peer[@]}" "$addr0" 0:0 ${#text})
 equal "the peer read ${#text} bytes: \"$read_text\"" "$text" "$read_text"
 began=$(date +%s%N)
-mrshare read --source "$addr1" "$addr0" 0:0 16M >"$scratch/copy"
+mrshare read "${peer[@]}" "$addr0" 0:0 16M >"$scratch/copy"
 took=$((($(date +%s%N) - began) / 1000000))
 equal "it read all 16 MiB in $took ms" $((16 << 20)) "$(stat -c %s "$scratch/copy")"
 
 step "4. The peer writes a line 4096 bytes further on."
 answer="Hello from a peer, written at $(date +%T)"
-check "${#answer} bytes were written" mrshare write --source "$addr1" "$addr0" 0:4096 <<<"$answer"
+check "${#answer} bytes were written" mrshare write "${peer[@]}" "$addr0" 0:4096 <<<"$answer"
 check "the provider noticed a change in its memory" wait_for 10 has_lines 3 "$scratch/provider"
 seen=$(sed -n 3p "$scratch/provider")
 equal "the provider sees: \"$seen\"" "$answer" "$seen"
@@ -66,7 +70,7 @@ wait "$provider" || status=$?
 equal "the provider left with exit status $status" 0 "$status"
 check "the views are gone" wait_for 5 no_views
 check "the memory is no longer registered" no_registration
-refused "a peer that asks for it is refused, and told why:" mrshare read --source "$addr1" "$addr0" 0:0 16 2>"$scratch/refusal"
+refused "a peer that asks for it is refused, and told why:" mrshare read "${peer[@]}" "$addr0" 0:0 16 2>"$scratch/refusal"
 show "$scratch/refusal"
 
 echo

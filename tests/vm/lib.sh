@@ -10,8 +10,8 @@
 set -euo pipefail
 : "${scratch:?}"
 
-addr0=10.98.0.1 # rxe0
-addr1=10.98.0.2 # rxe1
+: "${addr0=10.98.0.1}" # rxe0
+: "${addr1=10.98.0.2}" # rxe1
 
 checks=0
 pass() { checks=$((checks + 1)); echo "ok - $1"; }

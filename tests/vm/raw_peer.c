@@ -1,11 +1,14 @@
 /* raw_peer.c: a peer on bare verbs that breaks the rules it is told to break. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Usage: raw_peer ADDRESS SOURCE ACK, with ACK "now", "never" or a delay in ms. Prints a line an event: "welcome
- * GRANTED", "notice SEQUENCE GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR
- * SIZE" or "write RKEY ADDR TEXT", which go on the wire as they are, whatever was granted or withdrawn; each is
- * answered by "read STATUS TEXT" or "write STATUS". "flood RKEY ADDR TEXT" writes again and again, until "flood
- * STATUS".
+ * Usage: raw_peer ADDRESS SOURCE ACK [OPTION...], with ACK "now", "never" or a delay in ms. Options:
+ *   request=HEX  the private data of its request    depth=N      its initiator_depth
+ *   receives=N   how many receives it posts         half-open    it never says that it is ready
+ * Prints a line an event: "rejected CODE TEXT", "catalog RKEY SIZE", "welcome GRANTED", "half-open", "notice SEQUENCE
+ * GENERATION WITHDRAWN", "ack SEQUENCE", "disconnected". A line of input is "read RKEY ADDR SIZE", "write RKEY ADDR
+ * TEXT", "write-imm RKEY ADDR TEXT" or "fetch-add RKEY ADDR 1", which go on the wire as they are, whatever was granted
+ * or withdrawn; each is answered by its name, STATUS, and for a read TEXT. "flood RKEY ADDR TEXT" writes again and again,
+ * until "flood STATUS". "send HEX" sends a frame of these bytes.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -38,6 +41,11 @@ static struct {
 	struct ibv_send_wr wr; /* its work request, and its bytes */
 	size_t size;
 	bool ended;
+	uint8_t request[PEER_REQUEST_SIZE];
+	uint8_t request_size, depth;
+	unsigned int receives;
+	bool half_open;
+	struct ibv_qp *qp;
 } peer;
 
 static void need(int r, const char *what)
@@ -53,7 +61,7 @@ static void post_receive(uint64_t slot)
 	struct ibv_sge sge = { (uintptr_t)peer.memory + slot * PEER_FRAME_SIZE_MAX, PEER_FRAME_SIZE_MAX,
 		peer.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
-	if (verbs_post_recv(peer.id->qp, &wr) < 0)
+	if (verbs_post_recv(peer.qp, &wr) < 0)
 		peer.ended = true;
 }
 
@@ -64,7 +72,7 @@ static void post_send(struct ibv_send_wr *wr, uint64_t id, size_t at, size_t siz
 	wr->sg_list = &sge;
 	wr->num_sge = 1;
 	wr->send_flags = IBV_SEND_SIGNALED;
-	if (verbs_post_send(peer.id->qp, wr) < 0)
+	if (verbs_post_send(peer.qp, wr) < 0)
 		peer.ended = true;
 }
 
@@ -120,25 +128,41 @@ static void connect_to(const char *address, const char *source)
 		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
-	need(cm_create_qp(peer.id, peer.pd, &attr), "qp");
+	if (peer.half_open) {
+		need(verbs_create_qp(peer.pd, &attr, &peer.qp), "qp");
+	} else {
+		need(cm_create_qp(peer.id, peer.pd, &attr), "qp");
+		peer.qp = peer.id->qp;
+	}
 	peer.memory = aligned_alloc(4096, DATA_AT + DATA_SIZE);
 	need(verbs_reg_mr(peer.pd, peer.memory, DATA_AT + DATA_SIZE, IBV_ACCESS_LOCAL_WRITE, &peer.mr), "mr");
-	for (uint64_t slot = 0; slot < PEER_RECEIVES; slot++)
+	for (uint64_t slot = 0; slot < peer.receives && !peer.half_open; slot++)
 		post_receive(slot);
 
-	uint8_t bytes[PEER_REQUEST_SIZE];
-	peer_request_write(
-		&(struct peer_request){ .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE }, bytes);
 	struct rdma_conn_param param = {
-		.private_data = bytes,
-		.private_data_len = sizeof(bytes),
+		.private_data = peer.request,
+		.private_data_len = peer.request_size,
 		.responder_resources = 1,
-		.initiator_depth = 4,
+		.initiator_depth = peer.depth,
 		.retry_count = PEER_SEND_RETRIES,
 		.rnr_retry_count = PEER_SEND_RETRIES,
+		.qp_num = peer.qp->qp_num,
 	};
 	need(cm_connect(peer.id, &param), "connect");
-	expect_event(RDMA_CM_EVENT_ESTABLISHED, &event);
+	if (!peer.half_open) {
+		expect_event(RDMA_CM_EVENT_ESTABLISHED, &event);
+		return;
+	}
+	/* Who has a queue pair that rdma_cm does not know has to say when it is ready. */
+	expect_event(RDMA_CM_EVENT_CONNECT_RESPONSE, &event);
+	static const enum ibv_qp_state states[] = { IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
+	for (int i = 0; i < 3; i++) {
+		struct ibv_qp_attr qp_attr;
+		int mask;
+		need(cm_init_qp_attr(peer.id, states[i], &qp_attr, &mask), "init_qp_attr");
+		need(verbs_modify_qp(peer.qp, &qp_attr, mask), "modify_qp");
+	}
+	printf("half-open\n");
 }
 
 static void send_ack(void)
@@ -159,6 +183,7 @@ static void on_frame(uint64_t slot, size_t size)
 	if (r < 0) {
 		printf("failed frame: %s\n", strerror(-r));
 	} else if (frame.type == PEER_FRAME_WELCOME) {
+		printf("catalog 0x%x %" PRIu64 "\n", frame.welcome.catalog.rkey, frame.welcome.catalog.size);
 		printf("welcome %u\n", frame.welcome.granted);
 	} else if (frame.type == PEER_FRAME_NOTICE) {
 		printf("notice %u %" PRIu64 " %u\n", frame.notice.sequence, frame.notice.generation,
@@ -191,32 +216,109 @@ static void on_completions(void)
 	}
 }
 
-static void on_command(char *line)
+/* Returns the number of bytes. */
+static size_t from_hex(const char *hex, uint8_t *bytes, size_t max)
+{
+	size_t size = 0;
+	unsigned int byte;
+	while (size < max && sscanf(hex + 2 * size, "%2x", &byte) == 1)
+		bytes[size++] = (uint8_t)byte;
+	return size;
+}
+
+static const struct {
+	const char *name;
+	enum ibv_wr_opcode opcode;
+} operations[] = {
+	{ "read", IBV_WR_RDMA_READ },
+	{ "write", IBV_WR_RDMA_WRITE },
+	{ "flood", IBV_WR_RDMA_WRITE },
+	{ "write-imm", IBV_WR_RDMA_WRITE_WITH_IMM },
+	{ "fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD },
+	{ "send", IBV_WR_SEND },
+};
+
+static bool set_operation(const char *name)
+{
+	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
+		if (strcmp(operations[i].name, name) != 0)
+			continue;
+		peer.operation = operations[i].name;
+		peer.wr = (struct ibv_send_wr){ .opcode = operations[i].opcode };
+		return true;
+	}
+	return false;
+}
+
+/* `args` says where, and what or how much. */
+static bool set_access(const char *args)
 {
 	uint32_t rkey;
 	uint64_t addr;
 	int text_at;
-	line[strcspn(line, "\n")] = '\0';
-	if (sscanf(line, "%*s %" SCNi32 " %" SCNi64 " %n", (int32_t *)&rkey, (int64_t *)&addr, &text_at) != 2)
-		return;
-	bool is_read = strncmp(line, "read ", 5) == 0;
-	peer.operation = is_read ? "read" : strncmp(line, "flood ", 6) == 0 ? "flood" : "write";
-	peer.size = is_read ? strtoul(line + text_at, NULL, 0) : strlen(line + text_at) + 1;
-	peer.wr = (struct ibv_send_wr){ .opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-		.wr.rdma = { .remote_addr = addr, .rkey = rkey } };
-	memset(peer.memory + DATA_AT, 0, DATA_SIZE);
+	if (sscanf(args, "%" SCNi32 " %" SCNi64 " %n", (int32_t *)&rkey, (int64_t *)&addr, &text_at) != 2)
+		return false;
+	const char *text = args + text_at;
+	if (peer.wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		peer.size = sizeof(uint64_t);
+		peer.wr.wr.atomic.remote_addr = addr;
+		peer.wr.wr.atomic.rkey = rkey;
+		peer.wr.wr.atomic.compare_add = strtoull(text, NULL, 0);
+		return true;
+	}
+	bool is_read = peer.wr.opcode == IBV_WR_RDMA_READ;
+	peer.size = is_read ? strtoul(text, NULL, 0) : strlen(text) + 1;
+	peer.wr.wr.rdma.remote_addr = addr;
+	peer.wr.wr.rdma.rkey = rkey;
 	if (!is_read)
-		memcpy(peer.memory + DATA_AT, line + text_at, peer.size);
+		memcpy(peer.memory + DATA_AT, text, peer.size);
+	return true;
+}
+
+static void on_command(char *line)
+{
+	line[strcspn(line, "\n")] = '\0';
+	char *args = strchr(line, ' ');
+	if (args)
+		*args++ = '\0';
+	memset(peer.memory + DATA_AT, 0, DATA_SIZE);
+	if (!set_operation(line))
+		return;
+	if (peer.wr.opcode == IBV_WR_SEND) {
+		peer.size = from_hex(args ? args : "", peer.memory + DATA_AT, DATA_SIZE);
+	} else if (!args || !set_access(args)) {
+		peer.operation = NULL;
+		return;
+	}
 	post_send(&peer.wr, ID_DATA, DATA_AT, peer.size);
+}
+
+static void set_option(const char *option)
+{
+	if (strncmp(option, "request=", 8) == 0)
+		peer.request_size = (uint8_t)from_hex(option + 8, peer.request, sizeof(peer.request));
+	else if (strncmp(option, "depth=", 6) == 0)
+		peer.depth = (uint8_t)atoi(option + 6);
+	else if (strncmp(option, "receives=", 9) == 0)
+		peer.receives = (unsigned int)atoi(option + 9);
+	else if (strcmp(option, "half-open") == 0)
+		peer.half_open = true;
 }
 
 int main(int argc, char **argv)
 {
-	if (argc != 4)
+	if (argc < 4)
 		return 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	setvbuf(stdin, NULL, _IONBF, 0);
 	peer.ack_delay_ms = strcmp(argv[3], "never") == 0 ? -1 : atoi(argv[3]);
+	peer_request_write(
+		&(struct peer_request){ .version_min = 1, .version_max = 1, .flags = PEER_WANTS_WRITE }, peer.request);
+	peer.request_size = sizeof(peer.request);
+	peer.depth = 4;
+	peer.receives = PEER_RECEIVES;
+	for (int i = 4; i < argc; i++)
+		set_option(argv[i]);
 	connect_to(argv[1], argv[2]);
 
 	while (!peer.ended) {
