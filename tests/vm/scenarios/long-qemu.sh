@@ -33,7 +33,7 @@ start_guest() {
         -object memory-backend-memfd,id=ram,size=256M,share=on \
         -machine q35,memory-backend=ram -accel tcg -cpu Nehalem -m 256M \
         -kernel "$scratch/vmlinux" -initrd "$scratch/initrd" \
-        -append "console=ttyS0 quiet mitigations=off nokaslr rodata=off cryptomgr.notests no_timer_check" \
+        -append "console=ttyS0 mitigations=off nokaslr rodata=off cryptomgr.notests no_timer_check" \
         -serial "file:$scratch/$1-console.log" -chardev stdio,id=agent,signal=off -serial chardev:agent \
         -chardev "socket,id=vhost,path=$2" \
         -device vhost-user-test-device-pci,chardev=vhost,virtio-id=27,num_vqs=1,vq_size=64,config_size=16
