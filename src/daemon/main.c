@@ -67,12 +67,12 @@ static void on_end_signal(void *data)
 	stop(EXIT_SUCCESS);
 }
 
-static void on_frontend_left(void)
+static void on_frontend_left(bool was_dropped)
 {
 	if (self.stopping)
 		return;
 	log_info("ending with the front-end of --fd");
-	stop(EXIT_SUCCESS);
+	stop(was_dropped ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 static void fail(const struct err *err)
@@ -308,8 +308,9 @@ static int start(struct err *err)
 		!loop_signal_new(self.loop, SIGINT, on_end_signal, NULL) ||
 		!loop_signal_new(self.loop, SIGHUP, on_reload_signal, NULL))
 		return err_set(err, -ENOMEM, "cannot make the event loop");
-	if (service_start(self.loop, on_status) < 0)
-		return err_set(err, -ENOMEM, "out of memory");
+	r = service_start(self.loop, on_status, err);
+	if (r < 0)
+		return r;
 	on_tick(NULL);
 	r = pipeline_new(self.loop, &self.config, &self.pipeline, err);
 	for (size_t i = 0; r == 0 && i < options->shmem_count; i++)

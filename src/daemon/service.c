@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,16 +28,20 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 
-enum { EXTEND_S = 30 }; /* said every second: a loop that stands still is found in time */
+#define EXTEND_US "30000000" /* said every second: a loop that stands still is found in time */
 
 static struct {
+	int notify_fd; /* -1: no manager */
+	struct sockaddr_un notify_address;
+	socklen_t notify_size;
+	char state[64]; /* that the manager did not take */
 	service_status_fn *status;
 	char said[256];
 	bool ready; /* neither starting nor reloading */
 	bool stopping;
 	struct event_source *watchdog;
 	uint64_t watchdog_ms;
-} self;
+} self = { .notify_fd = -1 };
 
 /*
  * The log.
@@ -73,7 +78,7 @@ static void send_to_journal(const struct log_record *record)
 		iov[count++] = (struct iovec){ fields[i], (size_t)n };
 	}
 	if (sd_journal_sendv(iov, count) < 0)
-		dprintf(STDERR_FILENO, SD_INFO "%s: %s\n", log_level_name(record->level), record->text);
+		dprintf(STDERR_FILENO, "<%d>%s\n", priority_of(record->level), record->text);
 }
 
 int service_log(void)
@@ -167,45 +172,88 @@ int service_take_sockets(struct options *options, struct err *err)
 }
 
 /*
- * Notices.
+ * Notices: the protocol of sd_notify(3), whose own function waits for a manager that does not read.
  */
+
+static int notify(const char *text)
+{
+	if (self.notify_fd < 0)
+		return 0;
+	ssize_t n = sendto(self.notify_fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL,
+		(struct sockaddr *)&self.notify_address, self.notify_size);
+	return n < 0 ? -errno : 0;
+}
+
+/* What must not be lost is said again until the manager has it. */
+static void retry_state(void)
+{
+	if (self.state[0] && notify(self.state) == 0)
+		self.state[0] = '\0';
+}
+
+static void notify_state(const char *text)
+{
+	snprintf(self.state, sizeof(self.state), "%s", text);
+	retry_state();
+}
+
+static int open_notify(const char *path)
+{
+	struct sockaddr_un *address = &self.notify_address;
+	size_t len = strlen(path);
+	if ((*path != '/' && *path != '@') || len < 2 || len >= sizeof(address->sun_path))
+		return -EINVAL;
+	address->sun_family = AF_UNIX;
+	memcpy(address->sun_path, path, len);
+	if (*path == '@')
+		address->sun_path[0] = '\0';
+	self.notify_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + (*path == '/'));
+	self.notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	return self.notify_fd < 0 ? -errno : 0;
+}
 
 static void on_watchdog(void *data)
 {
-	sd_notify(false, "WATCHDOG=1");
+	notify("WATCHDOG=1");
 	event_timer_set(self.watchdog, self.watchdog_ms);
 }
 
 static void tell_status(void)
 {
-	char text[sizeof(self.said)];
+	char text[sizeof(self.said)], message[16 + sizeof(text)];
 	self.status(text, sizeof(text));
 	text_sanitize(text); /* systemd takes no character that was cut */
 	if (strcmp(text, self.said) == 0)
 		return;
-	memcpy(self.said, text, sizeof(text));
-	sd_notifyf(false, "STATUS=%s", text);
+	snprintf(message, sizeof(message), "STATUS=%s", text);
+	if (notify(message) == 0)
+		memcpy(self.said, text, sizeof(text));
 }
 
 void service_tick(void)
 {
 	if (!self.status || self.stopping)
 		return;
+	retry_state();
 	if (!self.ready)
-		sd_notifyf(false, "EXTEND_TIMEOUT_USEC=%d000000", EXTEND_S);
+		notify("EXTEND_TIMEOUT_USEC=" EXTEND_US);
 	tell_status();
 }
 
-int service_start(struct event_loop *loop, service_status_fn *status)
+int service_start(struct event_loop *loop, service_status_fn *status, struct err *err)
 {
-	if (!getenv("NOTIFY_SOCKET"))
+	const char *path = getenv("NOTIFY_SOCKET");
+	if (!path || !*path)
 		return 0;
+	int r = open_notify(path);
+	if (r < 0)
+		return err_set(err, r, "NOTIFY_SOCKET=%s: %s", path, strerror(-r));
 	self.status = status;
 	uint64_t watchdog_us = 0;
 	if (sd_watchdog_enabled(false, &watchdog_us) > 0 && watchdog_us) {
 		self.watchdog = event_timer_new(loop, on_watchdog, NULL);
 		if (!self.watchdog)
-			return -ENOMEM;
+			return err_set(err, -ENOMEM, "out of memory");
 		self.watchdog_ms = watchdog_us / 2000;
 		on_watchdog(NULL);
 	}
@@ -216,30 +264,34 @@ int service_start(struct event_loop *loop, service_status_fn *status)
 void service_ready(void)
 {
 	self.ready = true;
-	sd_notify(false, "READY=1");
+	notify_state("READY=1");
 	service_tick();
 }
 
 void service_reloading(void)
 {
 	struct timespec now;
+	char text[64];
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	self.ready = false;
-	sd_notifyf(false, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
 		(uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	self.ready = false;
+	notify_state(text);
 }
 
 void service_stopping(void)
 {
 	if (!self.stopping)
-		sd_notify(false, "STOPPING=1\nSTATUS=ending");
+		notify("STOPPING=1\nSTATUS=ending");
 	self.stopping = true;
 }
 
 void service_failed(const struct err *err)
 {
+	char text[64 + sizeof(err->text)];
+	snprintf(text, sizeof(text), "STOPPING=1\nERRNO=%d\nSTATUS=cannot start: %s", -err->code, err->text);
 	self.stopping = true;
-	sd_notifyf(false, "STOPPING=1\nERRNO=%d\nSTATUS=cannot start: %s", -err->code, err->text);
+	notify(text);
 }
 
 #else
@@ -254,7 +306,7 @@ int service_take_sockets(struct options *options, struct err *err)
 	return 0;
 }
 
-int service_start(struct event_loop *loop, service_status_fn *status)
+int service_start(struct event_loop *loop, service_status_fn *status, struct err *err)
 {
 	return 0;
 }

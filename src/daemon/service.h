@@ -22,8 +22,9 @@ int service_take_sockets(struct options *options, struct err *err);
 /* Writes one line for `systemctl status`: what there is now. */
 typedef void service_status_fn(char *ret_text, size_t size);
 
-/* From now on the manager hears from the loop, as often as it wants to, that it turns. -ENOMEM. */
-int service_start(struct event_loop *loop, service_status_fn *status);
+/* From now on the manager hears from the loop, as often as it wants to, that it turns. A manager that does not read
+ * holds up nothing. -EINVAL: $NOTIFY_SOCKET is no path. */
+int service_start(struct event_loop *loop, service_status_fn *status, struct err *err);
 /* Call it once a second: tells what `status` writes where it has changed, and that starting or reloading goes on. */
 void service_tick(void);
 /* It serves: at the start, and when a reload has ended. */

@@ -272,7 +272,7 @@ static void add_all(struct statics *statics)
 	add_next(statics);
 }
 
-/* One that a guest still has, or a device, is no longer ours: the pipeline has said so. */
+/* One that a guest still has, or a device, is no longer ours: the pipeline has said why. */
 static void on_removed(void *data, uint64_t mapping_id, int result, const struct err *err)
 {
 	struct statics *statics = data;
@@ -367,6 +367,8 @@ static void read_done(struct job *job)
 static void reload(struct statics *statics)
 {
 	statics->again = false;
+	if (statics->stopped)
+		return;
 	statics->state = STATICS_READING;
 	statics->err.code = 0;
 	statics->added = statics->removed = statics->failed = 0;
@@ -377,8 +379,6 @@ static void reload(struct statics *statics)
 
 void statics_reload(struct statics *statics)
 {
-	if (statics->stopped)
-		return;
 	if (statics->state == STATICS_IDLE)
 		reload(statics);
 	else

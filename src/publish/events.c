@@ -40,20 +40,20 @@ static void async_event(struct publish_device *device, const struct ibv_async_ev
 		qp_failed(device, event);
 		break;
 	case IBV_EVENT_PORT_ERR:
-		log_warning("device %s: port %d is down: its peers are dropped if it stays so", device->device->name,
-			event->element.port_num);
+		log_warning("device %s: port %d is down: its peers are dropped if it stays so",
+			device_tag(device->device), event->element.port_num);
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
-		log_info("device %s: port %d is up", device->device->name, event->element.port_num);
+		log_info("device %s: port %d is up", device_tag(device->device), event->element.port_num);
 		break;
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		log_debug("device %s: %s", device->device->name, name);
+		log_debug("device %s: %s", device_tag(device->device), name);
 		break;
 	default:
 		/* GIDs and the like are rdma_cm's, and what is connected stays so. */
-		log_info("device %s: %s", device->device->name, name);
+		log_info("device %s: %s", device_tag(device->device), name);
 	}
 }
 
@@ -110,7 +110,7 @@ static void peer_event(struct peer *peer, const struct cm_event *event)
 		break;
 	default:
 		/* TIMEWAIT_EXIT follows each end; ADDR_CHANGE breaks nothing that stands. */
-		log_debug("peer %s: %s", peer->name, cm_event_name(event->type));
+		log_debug("peer %s: %s", peer_tag(peer), cm_event_name(event->type));
 	}
 }
 

@@ -151,7 +151,7 @@ static void make_done(struct job *job)
 		return;
 	}
 	/* The next peer tries again. */
-	log_warning("device %s: no room for more peers: %s", device->device->name, group->err.text);
+	log_warning("device %s: no room for more peers: %s", device_tag(device->device), group->err.text);
 	group_free(group);
 }
 
@@ -178,7 +178,7 @@ static void make_next_in_time(struct publish_device *device)
 		free_slots += group->size - group->used;
 	struct err err;
 	if (free_slots <= device->groups->size / 4 && make_next(device, &err) < 0)
-		log_warning("device %s: no room for more peers: %s", device->device->name, err.text);
+		log_warning("device %s: no room for more peers: %s", device_tag(device->device), err.text);
 }
 
 int group_join(struct peer *peer, struct err *err)

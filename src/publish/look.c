@@ -171,7 +171,8 @@ static void take_listener(struct publish *publish, size_t index)
 	if (at->id && at->id->verbs)
 		listener->device = publish_device_find(publish, at->id->verbs);
 	if (at->id && !listener->is_wildcard && !listener->device) {
-		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block. */
+		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block.
+		 */
 		cm_id_free(&listener->id);
 		listener->listens = false;
 	}
@@ -179,7 +180,7 @@ static void take_listener(struct publish *publish, size_t index)
 		return;
 	struct address_text text = address_format((const struct sockaddr *)&listener->address);
 	if (listener->device)
-		log_info("listening on %s, device %s", text.text, listener->device->device->name);
+		log_info("listening on %s, device %s", text.text, device_tag(listener->device->device));
 	else
 		log_info("listening on %s, every device", text.text);
 }
@@ -191,8 +192,7 @@ static void look_take(struct publish *publish)
 	struct err err;
 	if (look->channel && !publish->channel) {
 		publish->channel = look->channel;
-		publish->channel_source =
-			event_io_new(publish->loop, publish->channel->fd, on_cm_channel, publish);
+		publish->channel_source = event_io_new(publish->loop, publish->channel->fd, on_cm_channel, publish);
 		if (publish->channel_source)
 			event_io_set(publish->channel_source, EVENT_READ);
 		else
@@ -231,7 +231,7 @@ static void look_done(struct job *job)
 		log_warning("%s; it is tried again once a second", look->err.text);
 	snprintf(publish->look_failed, sizeof(publish->look_failed), "%s", look->err.code ? look->err.text : "");
 	for (size_t i = 0; i < look->found_count; i++)
-		log_info("device %s is there: mappings are being registered on it", look->found[i]->device->name);
+		log_info("device %s is there: mappings are being registered on it", device_tag(look->found[i]->device));
 	publish->devices_changed |= look->found_count != 0;
 	publish_settle_soon(publish);
 	devices_look(publish);

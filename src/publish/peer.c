@@ -42,9 +42,8 @@ static void destroy_id(struct peer *peer)
 	worker_pool_submit(peer->publish->destroyer, &peer->job);
 }
 
-/* The name of a peer in a line of the log, which gets its fields. The host comes first: its port is another each time.
- */
-static const char *peer_tag(const struct peer *peer)
+/* The host comes first: its port is another each time. */
+const char *peer_tag(const struct peer *peer)
 {
 	const char *host = peer->name, *port = strrchr(host, ':');
 	int len = port ? (int)(port - host) : (int)strlen(host);
@@ -55,7 +54,7 @@ static const char *peer_tag(const struct peer *peer)
 	log_field("MRSHARE_PEER", "%.*s", len, host);
 	log_field("MRSHARE_PEER_PORT", "%s", port ? port + 1 : "");
 	if (peer->device)
-		log_field("MRSHARE_DEVICE", "%s", peer->device->device->name);
+		device_tag(peer->device->device);
 	return peer->name;
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/rdma.h"
 
 #define MIB (1ull << 20)
@@ -103,8 +104,8 @@ static int device_open(struct device *device, uint64_t max_mr_size, bool on_dema
 	return 0;
 }
 
-int device_new(struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device,
-	struct err *err)
+int device_new(
+	struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device, struct err *err)
 {
 	struct device *device = calloc(1, sizeof(*device));
 	if (!device)
@@ -117,6 +118,12 @@ int device_new(struct ibv_context *context, uint64_t max_mr_size, bool on_demand
 	}
 	*ret_device = device;
 	return 0;
+}
+
+const char *device_tag(const struct device *device)
+{
+	log_field("MRSHARE_DEVICE", "%s", device->name);
+	return device->name;
 }
 
 void device_free(struct device **device)

@@ -10,6 +10,7 @@ import unittest
 
 import daemon
 from case import Case
+from frontend import FrontEndCase
 from wire import M, MAP, PAGE, Provider, map_message, payload
 
 
@@ -188,6 +189,31 @@ class Json(Case):
             me.map(self.keep(os.open(path, os.O_RDWR)))
             me.unmap()
         self.want(True, len(self.lines(served)) > 2, "whether all lines are JSON")
+
+
+class JsonOfFrontEnds(FrontEndCase):
+    def test_fields(self):
+        """Lines of a front-end's life say whose they are, and which mapping."""
+        served = self.serve("--log-json", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        me = self.provider(served)
+        self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
+        front_end = self.running()
+        front_end.serve()
+        me.close()
+        front_end.serve()
+        front_end.close()
+        self.wait_until(lambda: ": gone" in served.log(), "log", "gone", served.log)
+        lines = [json.loads(line) for line in served.log().splitlines()]
+        mine = [line for line in lines if line["message"].startswith("front-end")]
+        for line in mine:
+            self.want((str(os.getpid()), str(os.getuid()), "1"), tuple(line.get(f"MRSHARE_FRONTEND{key}") for key in ("_PID", "_UID", "")),
+                      f"fields of {line}")
+        for word in ("announced", "taken back"):
+            found = [line for line in mine if re.search(rf"\d {word} ", line["message"])]
+            self.want([("1", "0")], [(line["MRSHARE_MAPPING_ID"], line["MRSHARE_SHMID"]) for line in found], f"fields of what was {word}")
 
 
 @unittest.skipUnless(os.geteuid() == 0, "a journal of its own needs root")

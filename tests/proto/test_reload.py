@@ -315,6 +315,22 @@ class Reload(Case):
             self.served.wait_log("0 added, 1 removed")
             self.want_mapped("a")
 
+    def test_while_a_start_fails(self):
+        """A signal that waits for a start which then fails holds up no end."""
+        taken = self.file("taken")
+        with self.fuse() as server:
+            server.pause()
+            self.write(f"shmid=0,path={server.mount_point}/file,len={PAGE},ro")
+            served = self.start("--map-file", self.map_file, "--any-filesystem", "--socket-path", taken, ready=False)
+            self.wait_until(lambda: served.status("Threads") > 1, "start", "a worker")
+            time.sleep(0.2)
+            served.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+            server.go_on()
+            served.awaited = True
+            self.want(1, served.process.wait(10), "exit code")
+            self.want_in("is no socket", served.log(), "what it says")
+
     def test_a_file_whose_server_hangs(self):
         """It holds up its reload, and nobody else; when it answers, the reload goes on, and the one that was asked for meanwhile."""
         with self.fuse() as server:

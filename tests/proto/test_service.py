@@ -49,10 +49,8 @@ class Manager:
 class Service(Case):
     def setUp(self):
         super().setUp()
-        with open(self.binary, "rb") as binary:
-            linked = subprocess.run(["ldd", self.binary], capture_output=True, text=True).stdout
-            self.need("libsystemd" in linked or b"sd_notify" in binary.read(), "built without libsystemd")
-        self.processes = []
+        linked = subprocess.run(["ldd", self.binary], capture_output=True, text=True).stdout
+        self.need("libsystemd" in linked, "built without libsystemd")
         self.manager = Manager(os.path.join(self.logs, "notify"))
         self.addCleanup(self.manager.socket.close)
         self.log_path = os.path.join(self.logs, "service.log")
@@ -163,6 +161,33 @@ class Service(Case):
         process.send_signal(signal.SIGCONT)
         self.manager.wait("WATCHDOG=1", heard)
         self.end(process)
+
+    def test_manager_that_does_not_read(self):
+        """Its queue is full: everybody is served, and READY comes when it reads again."""
+        clutter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(clutter.close)
+        clutter.setblocking(False)
+        try:
+            while True:
+                clutter.sendto(b"STATUS=clutter", self.manager.path)
+        except BlockingIOError:
+            pass
+        process = self.launch("--provider-socket", self.path, environment={"WATCHDOG_USEC": "100000"})
+        self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+        me = self.connect(self.path)
+        self.want_served(me, self.memfd())
+        time.sleep(1.5)
+        self.want_served(me, self.memfd())
+        self.manager.wait("READY=1")
+        self.manager.wait("STATUS=.*providers: 1.*")
+        self.manager.wait("WATCHDOG=1")
+        self.end(process)
+
+    def test_wrong_notify_socket(self):
+        for path in ("relative", "/", "@", "/" + 200 * "x"):
+            process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": path})
+            self.want(1, process.wait(10), f"exit code with NOTIFY_SOCKET={path}")
+            self.want_in("NOTIFY_SOCKET", self.log(), "what it says")
 
     def test_no_watchdog_unasked(self):
         """Another process's watchdog is not ours."""
@@ -323,9 +348,35 @@ class Service(Case):
         self.end(process)
 
     def test_without_a_manager(self):
-        """NOTIFY_SOCKET that leads nowhere holds up nothing."""
-        begin = time.monotonic()
-        process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": "/nonexistent/notify"})
-        self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+        """NOTIFY_SOCKET that leads nowhere, or is empty, holds up nothing."""
+        for path in ("/nonexistent/notify", "@nobody-is-there", ""):
+            if os.path.exists(self.log_path):
+                os.unlink(self.log_path)
+            begin = time.monotonic()
+            process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": path})
+            self.wait_until(lambda: "ready" in self.log(), "log", "ready", self.log)
+            self.end(process)
+            self.want(True, time.monotonic() - begin < 2 * PROMPT, "whether it was prompt")
+
+    def test_abstract_notify_socket(self):
+        """As a manager in a container has."""
+        self.manager.socket.close()
+        self.manager = Manager("\0" + os.path.basename(self.logs))
+        self.addCleanup(self.manager.socket.close)
+        process = self.launch("--provider-socket", self.path, environment={"NOTIFY_SOCKET": "@" + os.path.basename(self.logs)})
+        self.manager.wait("READY=1")
         self.end(process)
-        self.want(True, time.monotonic() - begin < 5 * PROMPT, "whether it was prompt")
+
+    def test_read_only_place(self):
+        """A writable static mapping where the unit lets nobody write: the message says what the unit lacks."""
+        self.need(os.geteuid() == 0, "needs root to mount")
+        place = os.path.join(self.logs, "place")
+        os.mkdir(place)
+        with open(os.path.join(place, "file"), "wb") as file:
+            file.truncate(M)
+        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+        done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", place, self.binary, "--no-rdma",
+                               "--shmem", "0:64M", "--map", f"shmid=0,path={place}/file"], capture_output=True, text=True, timeout=20)
+        self.need("mount:" not in done.stderr and "unshare:" not in done.stderr, "no mount namespace here")
+        self.want(1, done.returncode, f"exit code ({done.stderr!r})")
+        self.want_in(f"ReadWritePaths={place}/file", done.stderr, "what it says")
