@@ -328,6 +328,7 @@ static void life_is_live(struct life *life)
 	}
 
 	const struct mapping *mapping = &life->mapping;
+	log_message_id("a03d18c5a45b4bf1a7c2daf206a203a0");
 	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
@@ -637,9 +638,11 @@ static void clear_done(struct job *job)
 		return;
 	}
 	regions_release(pipeline->regions, mapping);
-	if (life->err.code == 0)
+	if (life->err.code == 0) {
+		log_message_id("eea8c04b6b3e404dab74e7b50b5d0fd8");
 		log_info(
 			"%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(mapping).text, mapping->id);
+	}
 	life_answer(life);
 	life_free(life);
 }
