@@ -223,6 +223,9 @@ uint64_t op_check_time(struct mrshare *conn, uint64_t now)
 			next = TAILQ_NEXT(op, link);
 			uint64_t due = op->deadline_ms == UINT64_MAX ? UINT64_MAX : check_time_of(conn, op, now);
 			first = due < first ? due : first;
+			/* One end may be that of others. */
+			if (next && (int)next->place != place)
+				return now;
 		}
 	}
 	return first;

@@ -299,14 +299,15 @@ bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_m
 void service_posted(struct mrshare *conn, bool waited)
 {
 	sendq_pump(conn);
+	/* A leader that sleeps did not ask for an event when there was nothing on the wire. */
+	if (conn->leader_sleeps || (!conn->thread_runs && !waited))
+		sendq_arm(conn);
 	if (conn->thread_runs) {
 		bool looked_after = waited || conn->leader || conn->thread_watches_sends || sendq_empty(conn);
 		if (!on_thread(conn) && (conn->state != CONN_UP || !looked_after))
 			service_wake_thread(conn);
-	} else if (!waited) {
-		sendq_arm(conn);
-		if (conn->state == CONN_NAMES)
-			service_wake_thread(conn);
+	} else if (conn->state == CONN_NAMES) {
+		service_wake_thread(conn);
 	}
 }
 

@@ -108,6 +108,28 @@ START_TEST(a_cold_neighbour_is_asked_for_again)
 }
 END_TEST
 
+START_TEST(a_name_is_looked_up)
+{
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 5000), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "localhost:7471"), 0);
+	fake_disconnect();
+	char byte;
+	while (mrshare_read(conn, 0, 0, &byte, 1) == -ECONNRESET)
+		continue;
+	ck_assert_uint_eq(fake.connects, 2);
+}
+END_TEST
+
+START_TEST(a_source_is_of_the_same_family)
+{
+	ck_assert_int_eq(mrshare_set_source(conn, "::1"), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -EAFNOSUPPORT);
+	ck_assert_int_eq(mrshare_set_source(conn, "10.0.0.2"), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
 START_TEST(an_address_that_is_none)
 {
 	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1:0x"), -EINVAL);
@@ -253,6 +275,8 @@ void add_connect_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_step_fails, 2 * FAKE_ADDRESS, 2 * FAKE_WELCOME + 2);
 	tcase_add_test(tcase, a_rejection_has_the_daemons_text);
 	tcase_add_test(tcase, a_cold_neighbour_is_asked_for_again);
+	tcase_add_loop_test(tcase, a_name_is_looked_up, 0, 2);
+	tcase_add_test(tcase, a_source_is_of_the_same_family);
 	tcase_add_test(tcase, an_address_that_is_none);
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
 	tcase_add_test(tcase, a_connect_is_posted);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake_daemon.h"
 
@@ -392,6 +393,30 @@ START_TEST(threads_share_a_connection)
 }
 END_TEST
 
+static void *watch_long(void *data)
+{
+	ck_assert_int_eq(mrshare_watch(conn, 1, 0), 0);
+	return NULL;
+}
+
+START_TEST(one_that_waits_holds_up_nobody)
+{
+	pthread_t thread;
+	struct mrshare_completion completion;
+	ck_assert_int_eq(pthread_create(&thread, NULL, watch_long, NULL), 0);
+	usleep(50000);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 1000), 0);
+		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 1000, NULL, NULL), 0);
+		ck_assert_int_eq(mrshare_poll(conn, 5000, &completion), 0);
+		usleep(10000);
+	}
+	fake_publish(2, NULL, 0);
+	fake_notice(1, 2, NULL, 0);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 static void *wait_for_one(void *data)
 {
 	struct mrshare_completion completion;
@@ -434,6 +459,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(tcase, callbacks_post_and_wait);
 	tcase_add_test(tcase, a_close_ends_what_is_outstanding);
 	tcase_add_test(tcase, threads_share_a_connection);
+	tcase_add_test(tcase, one_that_waits_holds_up_nobody);
 	suite_add_tcase(suite, tcase);
 
 	TCase *threaded = tcase_create("transfers with a thread");
@@ -442,6 +468,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_loop_test(threaded, bytes_arrive, 0, 2);
 	tcase_add_test(threaded, threads_share_a_connection);
 	tcase_add_test(threaded, threads_poll);
+	tcase_add_test(threaded, one_that_waits_holds_up_nobody);
 	tcase_add_test(threaded, callbacks_post_and_wait);
 	tcase_add_loop_test(threaded, one_is_cancelled, 0, 2);
 	tcase_add_test(threaded, a_close_ends_what_is_outstanding);

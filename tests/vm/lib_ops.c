@@ -174,12 +174,14 @@ static void add(void)
 	}
 }
 
-/* counter: prints it. */
+/* counter: prints it; "counter clear" puts it to 0 first. */
 static void counter(void)
 {
-	uint64_t value;
+	uint64_t value = 0;
 	open_handle(true);
 	connect_now();
+	if (argument)
+		must("a write", mrshare_write(conn, 0, 0, &value, sizeof(value)));
 	must("a read", mrshare_read(conn, 0, 0, &value, sizeof(value)));
 	printf("counter %" PRIu64 "\n", value);
 }
