@@ -266,16 +266,8 @@ static void session_end(struct provider *provider, int cause)
 	case EPIPE:
 		log_info("%s: disconnected in the middle of a message", tag(provider));
 		break;
-	case EBADMSG:
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)", tag(provider),
-			provider->channel.header.flags, provider->channel.header.size);
-		break;
-	case EMFILE:
-		log_warning(
-			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", tag(provider));
-		break;
 	default:
-		log_warning("%s: dropped: %s", tag(provider), strerror(-cause));
+		log_warning("%s: dropped: %s", tag(provider), channel_describe(&provider->channel, cause).text);
 		break;
 	}
 

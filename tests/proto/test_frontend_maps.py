@@ -350,6 +350,22 @@ class Maps(FrontEndCase):
         self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
         self.want(0, front_end.flush(), "a flush")
 
+    def test_fds_with_what_is_no_answer(self):
+        """Fds that come with bytes that end the back-end channel are closed, as often as that is done."""
+        served = self.serve()
+        front_end = self.negotiated()
+        before = served.fd_count()
+        for header in (struct.pack("=III", 9, 0, 8), struct.pack("=III", 9, 5, 1 << 31)) * 5:
+            fe.socket.send_fds(front_end.back, [header], [front_end.kick] * 250)
+            front_end.back.close()
+            front_end.back, given = fe.socket.socketpair()
+            with given:
+                self.wait_until(lambda: front_end.call(fe.SET_BACKEND_REQ_FD, b"", [given.fileno()]) == "0",
+                                "another back-end channel", "0")
+            self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
+        served.wait_log("channel has ended: its message is no vhost-user reply")
+        self.want_alive(front_end)
+
     def test_fds_on_the_last_byte_of_an_answer(self):
         """An answer that came byte by byte, each with fds, counts when its last byte is there."""
         served = self.serve(*PATIENT)
