@@ -14,12 +14,15 @@ extern "C" {
 
 /*
  * Errors. Unless a function says otherwise it returns 0, and a negative errno when it failed; what it returns through a
- * `ret_` pointer is written only when it succeeded. mrshare_error() has the failure in words.
+ * `ret_` pointer is written only when it succeeded. What failed last is kept for each thread, in words too.
  */
 
 /* The last failure in the calling thread: one line without a newline, empty before the first. Valid until the thread's
- * next call into this library. */
+ * next call into this library. In a callback, and after mrshare_poll(): the failure of that operation. */
 const char *mrshare_error(void);
+/* Its code, a negative errno, and the call that it came from, such as "mrshare_read"; 0 and "" before the first. */
+int mrshare_error_code(void);
+const char *mrshare_error_call(void);
 
 /* The version of the library that runs, such as "0.1.0". */
 const char *mrshare_version(void);
@@ -100,8 +103,23 @@ int mrshare_view_to_json(const struct mrshare_view *view, char **ret_json);
 int mrshare_view_from_json(const char *json, struct mrshare_view *ret_view);
 
 /*
- * The peer's side: a connection to a daemon. Calls on one connection may come from any thread; they wait for each other.
- * A thread of the library answers the daemon's notices meanwhile. A connection is not usable in a forked child.
+ * The peer's side: a connection to a daemon.
+ *
+ * Threads: any thread may make any call on a connection at any time, but mrshare_close(). A call that waits does not
+ * hold up those of other threads.
+ *
+ * Someone must answer the daemon, at once when it takes memory back and every few seconds to show that we live; whoever
+ * does not is disconnected. By default a thread of the library does it, which also runs the callbacks. After
+ * mrshare_set_thread(conn, false) there is none, and the application's event loop does it with mrshare_fd() and
+ * mrshare_dispatch().
+ *
+ * Life: once mrshare_connect() succeeded the handle stands for that daemon until it is closed. When the connection is
+ * lost, the operations that are outstanding fail: with -ESTALE the one that touched memory which the daemon had taken
+ * back, with -ECONNRESET (-ETIMEDOUT where the wire went silent) the others. The next operation connects anew, registers
+ * the buffers anew and reads the views anew. Nothing is repeated of the library's own accord.
+ *
+ * A handle belongs to the process that made it. In a forked child each call on it fails with -ECHILD, without touching
+ * the connection, which the parent goes on using; mrshare_close() frees only what is the child's.
  */
 
 struct mrshare;
@@ -110,6 +128,7 @@ struct mrshare_buffer;
 enum {
 	MRSHARE_DEFAULT_PORT = 7471,
 	MRSHARE_DEFAULT_TIMEOUT_MS = 10000,
+	MRSHARE_OPERATIONS_MAX = 65536, /* that one connection has outstanding or waiting for mrshare_poll() */
 };
 
 enum mrshare_access {
@@ -117,6 +136,33 @@ enum mrshare_access {
 	MRSHARE_WRITE = 2,
 	MRSHARE_ATOMIC = 4,
 };
+
+/* An unconnected handle; mrshare_close() frees it. */
+int mrshare_new(struct mrshare **ret_conn);
+/* Settings, for the next connect. */
+/* The local address to connect from: an IPv4 or IPv6 address or a name. Default (NULL): what the route says. */
+int mrshare_set_source(struct mrshare *conn, const char *address);
+/* The time limit in ms of a connect, of a reading of the catalog, and of silence: when the wire owes answers and gives
+ * none for so long, the connection is lost. 0: MRSHARE_DEFAULT_TIMEOUT_MS. */
+int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
+/* Ask for the right to write (and to use atomics). Default: read only. */
+int mrshare_set_write(struct mrshare *conn, bool write);
+/* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun. */
+int mrshare_set_thread(struct mrshare *conn, bool thread);
+/* Disconnects and frees; NULL inside is fine. What is outstanding fails with -ECANCELED, and its callbacks run before
+ * this returns. No other call on the connection may be running, and it must not be called from a callback. */
+void mrshare_close(struct mrshare **conn);
+
+/* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
+ * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
+ * -EISCONN: a handle connects once, a failure not counted; -EALREADY: a connect is under way. */
+int mrshare_connect(struct mrshare *conn, const char *address);
+/* What the daemon granted at the last connect: MRSHARE_READ and so on; 0 before. */
+unsigned int mrshare_granted(struct mrshare *conn);
+
+/*
+ * Views: what the daemon lists.
+ */
 
 /* One extent of a mapping, as the daemon's catalog lists it. */
 struct mrshare_entry {
@@ -127,43 +173,119 @@ struct mrshare_entry {
 	struct mrshare_view view;
 };
 
-/* An unconnected handle; mrshare_close() frees it. */
-int mrshare_new(struct mrshare **ret_conn);
-/* The local address to connect from: an IPv4 or IPv6 address or a name. Default: what the route says. */
-int mrshare_set_source(struct mrshare *conn, const char *address);
-/* The time limit in ms of a connect, and of each later call whose answer does not come. 0: MRSHARE_DEFAULT_TIMEOUT_MS. */
-int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
-/* Ask for the right to write (and to use atomics). Default: read only. */
-int mrshare_set_write(struct mrshare *conn, bool write);
-/* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
- * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
- * -EISCONN: a handle connects once, a failure not counted. */
-int mrshare_connect(struct mrshare *conn, const char *address);
-/* What the daemon granted: MRSHARE_READ and so on; 0 before mrshare_connect(). */
-unsigned int mrshare_granted(struct mrshare *conn);
-/* Disconnects and frees; NULL inside is fine. No other call on the connection may be running. */
-void mrshare_close(struct mrshare **conn);
-
-/* Reads the catalog anew now. The library also does so when the daemon announces a new generation. */
+/* A copy of the views as last read (by a connect, by mrshare_refresh(), mrshare_watch(), or a transfer that needed it), in
+ * the order of (shmid, shm_offset), and the generation that they are of (or NULL). Does not wait. The caller frees the
+ * array with free(). -ENOTCONN before the first connect. */
+int mrshare_views(
+	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation);
+/* Reads the catalog anew now. */
 int mrshare_refresh(struct mrshare *conn);
-/* A copy of the views as last read, in the order of (shmid, shm_offset); the caller frees the array with free(). */
-int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count);
-/* The generation of the catalog that mrshare_views() shows; 0 before mrshare_connect(). */
-uint64_t mrshare_generation(struct mrshare *conn);
+/* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for ever).
+ * With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations, never the
+ * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with generation 0, since a daemon
+ * that was started anew counts anew. */
+int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
-/* Registers caller's memory with the device, so that reads and writes that lie inside it need no copy. It stays the
- * caller's, must be writable and outlive the buffer, which must not be unregistered while a call uses it. It may be
- * unregistered after mrshare_close(). */
+enum mrshare_change_kind {
+	MRSHARE_ADDED = 1,     /* `now` alone is set */
+	MRSHARE_WITHDRAWN = 2, /* `before` alone */
+	MRSHARE_CHANGED = 3,   /* both: the same place of the same mapping with another view or access */
+};
+
+struct mrshare_change {
+	enum mrshare_change_kind kind;
+	struct mrshare_entry before, now;
+};
+
+/* What leads from one array of mrshare_views() to a later one, withdrawn entries first of each place. The caller frees the
+ * array with free(). Needs no connection. -ENOMEM. */
+int mrshare_changes(const struct mrshare_entry *before, size_t before_count, const struct mrshare_entry *now,
+	size_t now_count, struct mrshare_change **ret_changes, size_t *ret_count);
+
+/*
+ * Transfers. Each waits until all of it is done. `buf` may be any memory. When one fails, nothing is known of how much was
+ * transferred. A range of size 0 is checked no further and succeeds.
+ * -ENXIO: a part is not mapped, the error names it; -EACCES: not granted, or the mapping does not allow it; -ESTALE: the
+ * mapping was removed meanwhile; -ECONNRESET, -ETIMEDOUT: the connection was lost; -EOVERFLOW; -ENOTCONN: never connected;
+ * -EAGAIN: MRSHARE_OPERATIONS_MAX are outstanding; and the errors of mrshare_connect() where it is to connect anew.
+ */
+
+/* Read and write [shm_offset, shm_offset + size) of region `shmid`. */
+int mrshare_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size);
+int mrshare_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size);
+/* Atomic among the peers of the device, on a u64 in the byte order of the daemon's host; shm_offset must be a multiple of 8
+ * (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants with
+ * the right to write on its first device. */
+int mrshare_fetch_add(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t add, uint64_t *ret_old);
+/* Stores `desired` where `expected` was: then *ret_old equals `expected`. */
+int mrshare_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t expected, uint64_t desired,
+	uint64_t *ret_old);
+
+/* Registers caller's memory with the device, so that transfers that lie inside it need no copy. It stays the caller's, must
+ * be writable and outlive the buffer, which must not be unregistered while an operation uses it. It may be unregistered
+ * after mrshare_close(). Without a connection it is registered at the next connect. Where memory cannot be registered
+ * when a connection is made anew, transfers copy. */
 int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer);
 void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
 
-/* Read and write [shm_offset, shm_offset + size) of region `shmid`, blocking until all is done. `buf` may be any memory.
- * When they fail, nothing is known of how much was transferred.
- * -ENXIO: a part is not mapped, the error names it; -EACCES: not granted, or the mapping is read-only; -ESTALE: the mapping
- * was removed meanwhile; -ECONNRESET, -ENOTCONN: disconnected; -ETIMEDOUT; -EOVERFLOW. A range of size 0 is checked no
- * further and succeeds. */
-int mrshare_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size);
-int mrshare_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size);
+/*
+ * Posted operations: the calls above without the waiting. Any number may be outstanding, up to MRSHARE_OPERATIONS_MAX
+ * (-EAGAIN), from any thread. What does not fit on the send queue waits in the library. They end in any order: who needs
+ * one after another waits for the first. Memory given with one belongs to it until it has ended.
+ *
+ * Each operation that was posted ends exactly once. With a callback: in that callback. Without: mrshare_poll() returns it.
+ */
+
+struct mrshare_completion {
+	uint64_t id;    /* as posting returned it */
+	void *data;     /* as given with it */
+	int result;     /* 0 or a negative errno, of which mrshare_error() has the words */
+	uint64_t value; /* of atomics that succeeded: what was there before */
+};
+
+/* Runs on the library's thread, or inside mrshare_dispatch() or mrshare_close(). It may make any call but mrshare_close();
+ * while it runs, no other callback of the connection does. */
+typedef void (*mrshare_done)(struct mrshare *conn, const struct mrshare_completion *completion);
+
+/* How an operation ends. A NULL pointer is the same as all zero. */
+struct mrshare_how {
+	mrshare_done done;       /* NULL: mrshare_poll() returns the completion */
+	void *data;              /* for the completion */
+	unsigned int timeout_ms; /* the longest that all of it may take, from posting on; 0: as long as it makes progress */
+	uint64_t reserved[4];    /* 0, or -EINVAL */
+};
+
+/* `ret_id` may be NULL. Ids are not 0 and not used again in a connection's life. What is wrong with the arguments is
+ * returned at once, all else is the completion's. */
+int mrshare_post_connect(struct mrshare *conn, const char *address, const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_refresh(struct mrshare *conn, const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_watch(struct mrshare *conn, uint64_t generation, const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size,
+	const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size,
+	const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_fetch_add(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t add,
+	const struct mrshare_how *how, uint64_t *ret_id);
+int mrshare_post_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t expected,
+	uint64_t desired, const struct mrshare_how *how, uint64_t *ret_id);
+
+/* The operation ends with -ECANCELED, soon but not at once where the device has its memory. -ENOENT: it has ended, or
+ * never was. Its completion comes in every case; a part of it may have been transferred.
+ * A time limit (-ETIMEDOUT) ends it likewise; what the device still has 250 ms later can be taken back from it only by
+ * disconnecting, and so it is done. */
+int mrshare_cancel(struct mrshare *conn, uint64_t id);
+
+/* The next completion of an operation without a callback. Waits up to `timeout_ms` for it (0: not at all, -1: for ever).
+ * -EAGAIN: there was none in that time. Returns 0 for an operation that failed, too: see its result. */
+int mrshare_poll(struct mrshare *conn, int timeout_ms, struct mrshare_completion *ret_completion);
+
+/* For event loops: readable when mrshare_dispatch() or mrshare_poll() has something to do, time limits included. The same
+ * number for the life of the handle. It stays the connection's: watch it for reading, do nothing else with it. */
+int mrshare_fd(struct mrshare *conn);
+/* Does what is to be done and runs callbacks; never waits for the daemon. After mrshare_set_thread(conn, false) to be called
+ * whenever mrshare_fd() is readable, well within a second: later the daemon may drop us for memory that it wants back. With
+ * the library's thread it does nothing. */
+int mrshare_dispatch(struct mrshare *conn);
 
 /*
  * The provider's side: a connection to the daemon's provider socket. What it maps lives as long as the connection. Calls

@@ -10,7 +10,7 @@
 #include "mrshare.h"
 
 /* Exit codes, as mrshare(1) lists them. Beside these `mrshare map` ends with the code of its command. */
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NOT_SWAPPED = 3 };
 
 /* One option: its line of --help, and what it does to the settings of its subcommand. */
 struct cli_option {
@@ -20,6 +20,7 @@ struct cli_option {
 	/* Parses `value` into the field; returns NULL, or what is wanted instead. A switch gets a NULL value. */
 	const char *(*parse)(const char *value, void *field);
 	size_t offset; /* of the field in the settings */
+	char letter;   /* its short form, if it has one */
 };
 
 struct cli_command {
@@ -32,7 +33,7 @@ struct cli_command {
 	int (*run)(const struct cli_command *command, int argc, char **argv);
 };
 
-extern const struct cli_command cli_list, cli_map, cli_read, cli_write;
+extern const struct cli_command cli_atomic, cli_list, cli_map, cli_read, cli_watch, cli_write;
 
 /* What stands behind the options. */
 struct cli_arguments {
@@ -57,35 +58,11 @@ struct optional_size {
 	uint64_t value;
 };
 
-/* common.c */
+/* say.c */
 /* "mrshare: ..." on standard error; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "mrshare NAME: ...", and where the help is; returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* The settings of all who connect to a daemon, and their options. */
-struct peer_settings {
-	const char *source;
-	unsigned int timeout_s;
-};
-enum { PEER_OPTION_COUNT = 2 };
-extern const struct cli_option peer_options[PEER_OPTION_COUNT];
-
-/* CLI_OK, or the failure was said. */
-int cli_connect(const char *address, const struct peer_settings *settings, bool write, struct mrshare **ret_conn);
-/* SHMID:OFFSET. Whether it is one. */
-bool position_parse(const char *text, uint8_t *ret_shmid, uint64_t *ret_offset);
-
-enum { TRANSFER_PIECE = 4 << 20 }; /* with what the library needs below the usual 8 MiB of locked memory */
-
-/* Memory for `size` bytes at a time, up to TRANSFER_PIECE, registered with the connection's device. */
-struct transfer_buffer {
-	void *memory;
-	size_t size;
-	struct mrshare_buffer *registration;
-};
-int transfer_buffer_open(struct mrshare *conn, uint64_t size, struct transfer_buffer *ret_buffer);
-void transfer_buffer_close(struct transfer_buffer *buffer);
 
 /* hold.c: keeps what is mapped until a signal comes or the daemon goes; with a program while that runs, which inherits
  * `fd`. Returns the exit code. */

@@ -2,76 +2,78 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/err.h"
-#include "base/size.h"
-#include "cli/cli.h"
+#include "base/fd.h"
+#include "cli/peer.h"
 
 static int run(const struct cli_command *command, int argc, char **argv);
+
+static const struct cli_option options[] = { PEER_OPTIONS, PEER_OPTION_JSON("print one JSON object") };
 
 const struct cli_command cli_list = {
 	.name = "list",
 	.synopsis = "[OPTION]... HOST[:PORT]",
 	.summary = "List the memory that a daemon shares",
-	.options = peer_options,
-	.option_count = PEER_OPTION_COUNT,
+	.options = options,
+	.option_count = sizeof(options) / sizeof(options[0]),
 	.run = run,
 };
 
-static const char *access_text(unsigned int access, char text[4])
+static void print_text(unsigned int granted, const struct mrshare_entry *entries, size_t count, uint64_t generation)
 {
-	text[0] = access & MRSHARE_READ ? 'r' : '-';
-	text[1] = access & MRSHARE_WRITE ? 'w' : '-';
-	text[2] = access & MRSHARE_ATOMIC ? 'a' : '-';
-	text[3] = '\0';
-	return text;
-}
-
-static void print_entry(const struct mrshare_entry *entry)
-{
-	struct mrshare_view view = entry->view;
-	char offset[24], access[4];
-	text_sanitize(view.device_name);
-	snprintf(offset, sizeof(offset), "0x%" PRIx64, entry->shm_offset);
-	printf("%5u  %-14s  %-14s  %-6s  0x%08" PRIx32 "  %7" PRIu64 "  %s\n", entry->shmid, offset,
-		size_format(view.size).text, access_text(entry->access, access), view.rkey, entry->mapping_id,
-		view.device_name);
-}
-
-static int print_views(struct mrshare *conn)
-{
-	struct mrshare_entry *entries;
-	size_t count;
-	if (mrshare_views(conn, &entries, &count) < 0)
-		return cli_fail("%s", mrshare_error());
-	char granted[4];
-	printf("generation %" PRIu64 ", %zu view%s, granted %s\n", mrshare_generation(conn), count,
-		count == 1 ? "" : "s", access_text(mrshare_granted(conn), granted));
+	char text[ACCESS_TEXT_SIZE];
+	printf("generation %" PRIu64 ", %zu view%s, granted %s\n", generation, count, count == 1 ? "" : "s",
+		access_text(granted, text));
 	if (count)
-		printf("%5s  %-14s  %-14s  %-6s  %-10s  %7s  %s\n", "shmid", "shm_offset", "size", "access", "rkey",
-			"mapping", "device");
+		entry_print_header();
 	for (size_t i = 0; i < count; i++)
-		print_entry(&entries[i]);
-	free(entries);
-	return CLI_OK;
+		entry_print(&entries[i]);
+}
+
+static struct json_object *views_to_json(const struct mrshare_entry *entries, size_t count)
+{
+	struct json_object *views = json_object_new_array();
+	for (size_t i = 0; views && i < count; i++) {
+		struct json_object *view = entry_to_json(&entries[i]);
+		if (!view || json_object_array_add(views, view) < 0) {
+			json_object_put(view);
+			json_object_put(views);
+			return NULL;
+		}
+	}
+	return views;
+}
+
+static int print_json(unsigned int granted, const struct mrshare_entry *entries, size_t count, uint64_t generation)
+{
+	struct json_object *object = json_object_new_object();
+	if (object && json_add(object, "generation", json_object_new_uint64(generation)) &&
+		json_add(object, "granted", access_to_json(granted)) &&
+		json_add(object, "views", views_to_json(entries, count)))
+		return json_print(object);
+	json_object_put(object);
+	return json_print(NULL);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
-	struct peer_settings settings = { 0 };
-	struct cli_arguments arguments;
+	static const struct peer_operands operands = { "is the daemon's address, and nothing else", false, 0, 0 };
+	CLEANUP_PEER struct peer peer = { 0 };
 	int status;
-	if (options_parse(command, argc, argv, &settings, &arguments, &status) < 0)
+	if (peer_begin(command, &operands, argc, argv, &peer, &status) < 0)
 		return status;
-	if (arguments.count != 1)
-		return cli_usage(command, "the daemon's address is wanted, and nothing else");
-
-	struct mrshare *conn;
-	status = cli_connect(arguments.values[0], &settings, false, &conn);
+	status = peer_connect(&peer, false);
 	if (status != CLI_OK)
 		return status;
-	status = print_views(conn);
-	mrshare_close(&conn);
-	return status;
+
+	CLEANUP_FREE struct mrshare_entry *entries = NULL;
+	size_t count;
+	uint64_t generation;
+	if (mrshare_views(peer.conn, &entries, &count, &generation) < 0)
+		return cli_fail("%s", mrshare_error());
+	unsigned int granted = mrshare_granted(peer.conn);
+	if (peer.settings.json)
+		return print_json(granted, entries, count, generation);
+	print_text(granted, entries, count, generation);
+	return CLI_OK;
 }

@@ -7,7 +7,8 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 
-static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_read, &cli_write };
+static const struct cli_command *const commands[] = { &cli_map, &cli_list, &cli_watch, &cli_read, &cli_write,
+	&cli_atomic };
 
 enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]) };
 
@@ -24,7 +25,7 @@ static int help(void)
 static int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
-		fputs("mrshare: a command is wanted: map, list, read or write (see: mrshare --help)\n", stderr);
+		fputs("mrshare: a command is wanted (see: mrshare --help)\n", stderr);
 		return CLI_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
@@ -37,7 +38,7 @@ static int dispatch(int argc, char **argv)
 		if (strcmp(argv[1], commands[i]->name) == 0)
 			return commands[i]->run(commands[i], argc - 1, argv + 1);
 	}
-	fprintf(stderr, "mrshare: '%s' is no command: map, list, read and write are (see: mrshare --help)\n", argv[1]);
+	fprintf(stderr, "mrshare: '%s' is no command (see: mrshare --help)\n", argv[1]);
 	return CLI_USAGE;
 }
 

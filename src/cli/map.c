@@ -24,14 +24,14 @@ struct settings {
 
 static const struct cli_option options[] = {
 	{ "socket", "PATH", "the daemon's provider socket (/run/mrshared/provider.sock)", option_text,
-		offsetof(struct settings, socket) },
-	{ "shmid", "N", "the region to map into", option_shmid, offsetof(struct settings, shmid) },
-	{ "shm-offset", "OFFSET", "where in the region", option_size, offsetof(struct settings, shm_offset) },
+		offsetof(struct settings, socket), 0 },
+	{ "shmid", "N", "the region to map into", option_shmid, offsetof(struct settings, shmid), 0 },
+	{ "shm-offset", "OFFSET", "where in the region", option_size, offsetof(struct settings, shm_offset), 0 },
 	{ "memfd", "SIZE", "share new memory of this size instead of a file", option_size,
-		offsetof(struct settings, memfd) },
-	{ "offset", "OFFSET", "where in the file (0)", option_size, offsetof(struct settings, offset) },
-	{ "len", "LEN", "how much (to the end of the file)", option_size, offsetof(struct settings, len) },
-	{ "read-only", NULL, "peers may only read", option_switch, offsetof(struct settings, read_only) },
+		offsetof(struct settings, memfd), 0 },
+	{ "offset", "OFFSET", "where in the file (0)", option_size, offsetof(struct settings, offset), 0 },
+	{ "len", "LEN", "how much (to the end of the file)", option_size, offsetof(struct settings, len), 0 },
+	{ "read-only", NULL, "peers may only read", option_switch, offsetof(struct settings, read_only), 0 },
 };
 
 static int run(const struct cli_command *command, int argc, char **argv);

@@ -46,19 +46,21 @@ const char *option_seconds(const char *value, void *field)
 	return NULL;
 }
 
-static void print_option(const char *name, const char *argument, const char *help)
+static void print_option(const struct cli_option *option)
 {
-	char text[64];
-	snprintf(text, sizeof(text), "--%s%s%s", name, argument ? " " : "", argument ? argument : "");
-	printf("  %-*s %s\n", HELP_COLUMN, text, help);
+	char letter[] = ", -?", text[64];
+	letter[3] = option->letter;
+	snprintf(text, sizeof(text), "--%s%s%s%s", option->name, option->letter ? letter : "",
+		option->argument ? " " : "", option->argument ? option->argument : "");
+	printf("  %-*s %s\n", HELP_COLUMN, text, option->help);
 }
 
 void options_help(const struct cli_command *command)
 {
 	printf("Usage: mrshare %s %s\n%s.\n\n", command->name, command->synopsis, command->summary);
 	for (size_t i = 0; i < command->option_count; i++)
-		print_option(command->options[i].name, command->options[i].argument, command->options[i].help);
-	print_option("help", NULL, "show this");
+		print_option(&command->options[i]);
+	print_option(&(struct cli_option){ .name = "help", .help = "show this" });
 	printf("\nSizes and offsets take K, M, G, T and 0x. More in mrshare(1).\n");
 }
 
@@ -75,33 +77,49 @@ static char **cut_program(int *argc, char **argv)
 	return NULL;
 }
 
+/* What getopt_long() found: a number from `first` on, or a letter. NULL: what is no option. */
+static const struct cli_option *option_of(const struct cli_command *command, int c, int first)
+{
+	for (size_t i = 0; i < command->option_count; i++) {
+		if (c == first + (int)i || (c == command->options[i].letter && c))
+			return &command->options[i];
+	}
+	return NULL;
+}
+
 int options_parse(const struct cli_command *command, int argc, char **argv, void *settings,
 	struct cli_arguments *ret_arguments, int *ret_exit)
 {
+	enum { HELP = 'h', FIRST = 256 };
 	struct option table[OPTIONS_MAX + 1] = { 0 };
-	enum { HELP = 'h' };
+	char letters[2 * OPTIONS_MAX + 3] = ":h", *letter = letters + 2;
 	for (size_t i = 0; i < command->option_count; i++) {
-		table[i].name = command->options[i].name;
-		table[i].has_arg = command->options[i].argument ? required_argument : no_argument;
+		const struct cli_option *option = &command->options[i];
+		table[i] = (struct option){ option->name, option->argument ? required_argument : no_argument, NULL,
+			FIRST + (int)i };
+		if (option->letter)
+			*letter++ = option->letter;
+		if (option->letter && option->argument)
+			*letter++ = ':';
 	}
 	table[command->option_count] = (struct option){ "help", no_argument, NULL, HELP };
 
 	char **program = command->takes_program ? cut_program(&argc, argv) : NULL;
-	int c, index = 0;
+	int c;
 	opterr = 0;
 	optind = 0;
-	while ((c = getopt_long(argc, argv, ":h", table, &index)) != -1) {
+	while ((c = getopt_long(argc, argv, letters, table, NULL)) != -1) {
 		if (c == HELP) {
 			options_help(command);
 			*ret_exit = CLI_OK;
 			return -1;
 		}
-		if (c != 0) {
+		const struct cli_option *option = option_of(command, c, FIRST);
+		if (!option) {
 			*ret_exit = cli_usage(
 				command, c == ':' ? "%s needs a value" : "%s: no such option", argv[optind - 1]);
 			return -1;
 		}
-		const struct cli_option *option = &command->options[index];
 		const char *wanted = option->parse(optarg, (char *)settings + option->offset);
 		if (wanted) {
 			*ret_exit = cli_usage(command, "--%s %s: wanted is %s", option->name, optarg, wanted);

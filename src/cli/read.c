@@ -1,112 +1,79 @@
 /* read.c: `mrshare read`: bytes of a region into a file. */
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/size.h"
-#include "cli/cli.h"
+#include "cli/peer.h"
 
 static int run(const struct cli_command *command, int argc, char **argv);
 
+static const struct cli_option options[] = {
+	PEER_OPTIONS,
+	{ "output", "FILE", "where to (standard output)", option_text, offsetof(struct peer_settings, output), 'o' },
+	{ "continue", NULL, "go on with a FILE that an earlier read left incomplete", option_switch,
+		offsetof(struct peer_settings, resume), 0 },
+};
+
 const struct cli_command cli_read = {
 	.name = "read",
-	.synopsis = "[OPTION]... HOST[:PORT] SHMID:OFFSET LEN [FILE]",
-	.summary = "Read memory that a daemon shares, into FILE or standard output",
-	.options = peer_options,
-	.option_count = PEER_OPTION_COUNT,
+	.synopsis = "[OPTION]... HOST[:PORT] SHMID:OFFSET LEN",
+	.summary = "Read memory that a daemon shares",
+	.options = options,
+	.option_count = sizeof(options) / sizeof(options[0]),
 	.run = run,
 };
 
-struct output {
-	const char *name; /* NULL: standard output */
-	int fd;           /* -1: not open yet */
-};
-
-static int output_failed(const struct output *output)
+/* From `done` on. Each piece is kept only after a look at what was mapped when the last byte of it had come. */
+static int copy(const struct peer *peer, uint64_t len, uint64_t done, const char *origin, struct output *output)
 {
-	return cli_fail("%s: %s", output->name ? output->name : "standard output", strerror(errno));
-}
-
-/* A file is made only when there is something to put in it: a failed read must not empty it. */
-static int output_write(struct output *output, const char *bytes, size_t size)
-{
-	if (output->fd < 0)
-		output->fd = output->name ? open(output->name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
-					  : STDOUT_FILENO;
-	if (output->fd < 0)
-		return output_failed(output);
-	while (size) {
-		ssize_t n = write(output->fd, bytes, size);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return output_failed(output);
-		bytes += n;
-		size -= (size_t)n;
-	}
-	return CLI_OK;
-}
-
-/* Some file systems tell only at the end that there was no room. */
-static int output_close(struct output *output)
-{
-	if (!output->name || output->fd < 0)
-		return CLI_OK;
-	int r = close(output->fd);
-	output->fd = -1;
-	return r < 0 ? output_failed(output) : CLI_OK;
-}
-
-static int copy(struct mrshare *conn, uint8_t shmid, uint64_t offset, uint64_t len, struct output *output)
-{
-	struct transfer_buffer buffer;
-	int status = transfer_buffer_open(conn, len, &buffer);
+	CLEANUP_TRANSFER struct transfer_buffer buffer = { 0 };
+	int status = transfer_buffer_open(peer->conn, len - done, &buffer);
 	if (status != CLI_OK)
 		return status;
+	progress_start(len - done, !output->name && isatty(STDOUT_FILENO));
 	do {
-		size_t size = len < buffer.size ? (size_t)len : buffer.size;
-		if (mrshare_read(conn, shmid, offset, buffer.memory, size) < 0)
+		size_t size = len - done < buffer.size ? (size_t)(len - done) : buffer.size;
+		if (mrshare_read(peer->conn, peer->shmid, peer->offset + done, buffer.memory, size) < 0)
 			status = cli_fail("%s", mrshare_error());
-		else
-			status = output_write(output, buffer.memory, size);
-		offset += size;
-		len -= size;
-	} while (len && status == CLI_OK);
-	transfer_buffer_close(&buffer);
+		else if (origin)
+			status = origin_check(peer, peer->offset, len, origin);
+		if (status == CLI_OK)
+			status = output_write(output, origin, buffer.memory, size);
+		done += size;
+		progress_add(size);
+	} while (done < len && status == CLI_OK);
+	progress_end();
 	return status;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
-	struct peer_settings settings = { 0 };
-	struct cli_arguments arguments;
+	static const struct peer_operands operands = { "are the daemon's address, SHMID:OFFSET and LEN", true, 1, 1 };
+	CLEANUP_PEER struct peer peer = { 0 };
 	int status;
-	if (options_parse(command, argc, argv, &settings, &arguments, &status) < 0)
+	if (peer_begin(command, &operands, argc, argv, &peer, &status) < 0)
 		return status;
-	char **values = arguments.values;
-	if (arguments.count != 3 && arguments.count != 4)
-		return cli_usage(command, "wanted are the daemon's address, SHMID:OFFSET, LEN, and perhaps a FILE");
-	uint8_t shmid;
-	uint64_t offset, len;
-	if (!position_parse(values[1], &shmid, &offset))
-		return cli_usage(command, "%s: wanted is SHMID:OFFSET, such as 0:0x1000 or 0:64M", values[1]);
-	if (size_parse(values[2], &len) < 0)
-		return cli_usage(command, "%s: wanted is a length such as 4096, 64M or 0x1000", values[2]);
+	uint64_t len, done = 0;
+	if (size_parse(peer.others[0], &len) < 0)
+		return cli_usage(command, "%s: wanted is a length such as 4096, 64M or 0x1000", peer.others[0]);
+	const char *file = peer.settings.output;
+	struct output output = { .name = file && strcmp(file, "-") != 0 ? file : NULL, .fd = -1 };
+	if (peer.settings.resume && !output.name)
+		return cli_usage(command, "--continue goes on with a file, which --output names");
 
 	/* A reader that goes away is an error that is said, like any other. */
 	signal(SIGPIPE, SIG_IGN);
-	struct output output = { .name = arguments.count == 4 && strcmp(values[3], "-") != 0 ? values[3] : NULL,
-		.fd = -1 };
-	struct mrshare *conn;
-	status = cli_connect(values[0], &settings, false, &conn);
-	if (status != CLI_OK)
-		return status;
-	status = copy(conn, shmid, offset, len, &output);
-	int closed = output_close(&output);
-	mrshare_close(&conn);
+	status = peer_connect(&peer, false);
+	CLEANUP_FREE char *origin = NULL;
+	if (status == CLI_OK && (len > TRANSFER_PIECE || peer.settings.resume))
+		status = origin_take(&peer, peer.offset, len, &origin);
+	if (status == CLI_OK && peer.settings.resume)
+		status = output_resume(&output, origin, len, &done);
+	if (status == CLI_OK && (done < len || !done))
+		status = copy(&peer, len, done, origin, &output);
+	int closed = output_close(&output, status == CLI_OK);
 	return status != CLI_OK ? status : closed;
 }

@@ -2,20 +2,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "cli/cli.h"
+#include "cli/peer.h"
 
 static int run(const struct cli_command *command, int argc, char **argv);
+
+static const struct cli_option options[] = { PEER_OPTIONS };
 
 const struct cli_command cli_write = {
 	.name = "write",
 	.synopsis = "[OPTION]... HOST[:PORT] SHMID:OFFSET [FILE]",
 	.summary = "Write FILE or standard input into memory that a daemon shares",
-	.options = peer_options,
-	.option_count = PEER_OPTION_COUNT,
+	.options = options,
+	.option_count = sizeof(options) / sizeof(options[0]),
 	.run = run,
 };
 
@@ -36,50 +40,75 @@ static ssize_t fill(int fd, char *memory, size_t size)
 	return (ssize_t)done;
 }
 
-static int copy(struct mrshare *conn, uint8_t shmid, uint64_t offset, int fd, const char *name)
+/* What is left of a file; 0 where nobody knows. */
+static uint64_t left_of(int fd)
 {
-	struct transfer_buffer buffer;
-	int status = transfer_buffer_open(conn, TRANSFER_PIECE, &buffer);
+	struct stat st;
+	off_t at = lseek(fd, 0, SEEK_CUR);
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && at >= 0 && at < st.st_size ? (uint64_t)(st.st_size - at)
+											: 0;
+}
+
+/* The next piece has an origin that begins with that of those before, or they went into another mapping. */
+static int extend_origin(const struct peer *peer, uint64_t done, uint64_t size, char **origin)
+{
+	char *longer;
+	int status = origin_take(peer, peer->offset, done + size, &longer);
 	if (status != CLI_OK)
 		return status;
+	if (*origin)
+		status = origin_check(peer, peer->offset, done, *origin);
+	free(*origin);
+	*origin = longer;
+	return status;
+}
+
+static int copy(const struct peer *peer, int fd, const char *name)
+{
+	CLEANUP_FREE char *origin = NULL;
+	CLEANUP_TRANSFER struct transfer_buffer buffer = { 0 };
+	int status = transfer_buffer_open(peer->conn, TRANSFER_PIECE, &buffer);
+	if (status != CLI_OK)
+		return status;
+	progress_start(left_of(fd), false);
+	uint64_t done = 0;
 	ssize_t size;
 	do {
 		size = fill(fd, buffer.memory, buffer.size);
 		if (size < 0)
 			status = cli_fail("%s: %s", name, strerror(errno));
-		else if (mrshare_write(conn, shmid, offset, buffer.memory, (size_t)size) < 0)
+		else if (done || (size_t)size == buffer.size)
+			status = extend_origin(peer, done, (uint64_t)size, &origin);
+		if (status == CLI_OK &&
+			mrshare_write(peer->conn, peer->shmid, peer->offset + done, buffer.memory, (size_t)size) < 0)
 			status = cli_fail("%s", mrshare_error());
-		else
-			offset += (uint64_t)size;
+		if (status == CLI_OK) {
+			done += (uint64_t)size;
+			progress_add((uint64_t)size);
+		}
 	} while (status == CLI_OK && (size_t)size == buffer.size);
-	transfer_buffer_close(&buffer);
+	if (status == CLI_OK && origin)
+		status = origin_check(peer, peer->offset, done, origin);
+	progress_end();
 	return status;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
-	struct peer_settings settings = { 0 };
-	struct cli_arguments arguments;
+	static const struct peer_operands operands = { "are the daemon's address, SHMID:OFFSET, and perhaps a FILE",
+		true, 0, 1 };
+	CLEANUP_PEER struct peer peer = { 0 };
 	int status;
-	if (options_parse(command, argc, argv, &settings, &arguments, &status) < 0)
+	if (peer_begin(command, &operands, argc, argv, &peer, &status) < 0)
 		return status;
-	char **values = arguments.values;
-	if (arguments.count != 2 && arguments.count != 3)
-		return cli_usage(command, "wanted are the daemon's address, SHMID:OFFSET, and perhaps a FILE");
-	uint8_t shmid;
-	uint64_t offset;
-	if (!position_parse(values[1], &shmid, &offset))
-		return cli_usage(command, "%s: wanted is SHMID:OFFSET, such as 0:0x1000 or 0:64M", values[1]);
 
-	bool from_stdin = arguments.count == 2 || strcmp(values[2], "-") == 0;
-	CLEANUP_CLOSE int file = from_stdin ? -1 : open(values[2], O_RDONLY | O_CLOEXEC);
+	const char *name = peer.other_count ? peer.others[0] : "-";
+	bool from_stdin = strcmp(name, "-") == 0;
+	CLEANUP_CLOSE int file = from_stdin ? -1 : open(name, O_RDONLY | O_CLOEXEC);
 	if (!from_stdin && file < 0)
-		return cli_fail("%s: %s", values[2], strerror(errno));
-	struct mrshare *conn;
-	status = cli_connect(values[0], &settings, true, &conn);
-	if (status != CLI_OK)
-		return status;
-	status = copy(conn, shmid, offset, from_stdin ? STDIN_FILENO : file, from_stdin ? "standard input" : values[2]);
-	mrshare_close(&conn);
+		return cli_fail("%s: %s", name, strerror(errno));
+	status = peer_connect(&peer, true);
+	if (status == CLI_OK)
+		status = copy(&peer, from_stdin ? STDIN_FILENO : file, from_stdin ? "standard input" : name);
 	return status;
 }

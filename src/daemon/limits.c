@@ -9,11 +9,14 @@
 #include <sys/resource.h>
 
 #include "vhost/frontend.h"
+#include "vhost/memory.h"
 #include "vhost/provider.h"
 
 enum {
 	FILES_OWN = 128, /* log, loop, devices, sockets and the like, a sync */
 	MAPS_OWN = 1024, /* libraries, threads' stacks, allocations */
+	/* Two tables, and the stacks of two workers with their guards. */
+	MAPS_FRONTEND = 2 * MEMORY_ENTRIES_MAX + 4,
 };
 
 static int check_files(const struct options *options, struct err *err)
@@ -53,13 +56,17 @@ static int check_maps(const struct options *options, struct err *err)
 	}
 
 	/* A mapping splits the reservation around it. */
-	uint64_t needed = 2 * options->max_mappings + MAPS_OWN;
+	uint64_t frontends = options->socket_count ? options->max_frontends : 0;
+	uint64_t needed = 2 * options->max_mappings + frontends * MAPS_FRONTEND + MAPS_OWN;
 	if (limit >= needed)
 		return 0;
+	char front_ends[48] = "";
+	if (frontends)
+		snprintf(front_ends, sizeof(front_ends), " with --max-front-ends %" PRIu64, frontends);
 	return err_set(err, -ERANGE,
-		"--max-mappings %" PRIu64 " needs vm.max_map_count = %" PRIu64 ", it is %" PRIu64
-		": raise it (sysctl vm.max_map_count=%" PRIu64 "), or lower the flag",
-		options->max_mappings, needed, limit, needed);
+		"--max-mappings %" PRIu64 "%s needs vm.max_map_count = %" PRIu64 ", it is %" PRIu64
+		": raise it (sysctl vm.max_map_count=%" PRIu64 "), or lower the flags",
+		options->max_mappings, front_ends, needed, limit, needed);
 }
 
 int limits_check(const struct options *options, struct err *err)

@@ -67,12 +67,12 @@ static void on_end_signal(void *data)
 	stop(EXIT_SUCCESS);
 }
 
-static void on_frontend_left(void)
+static void on_frontend_left(bool was_dropped)
 {
 	if (self.stopping)
 		return;
 	log_info("ending with the front-end of --fd");
-	stop(EXIT_SUCCESS);
+	stop(was_dropped ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 static void fail(const struct err *err)

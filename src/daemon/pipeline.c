@@ -3,9 +3,9 @@
 /*
  * Stages do not know each other: each calls to its right through a table of functions that is filled here. What a
  * mapping goes through is one struct, `life`, whose state says who has it: a worker (CHECKING, REGISTERING,
- * DEREGISTERING, CLEARING, LETTING_GO), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING), a
- * front-end (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes away,
- * is undone by the same steps that remove a live mapping, entered where it stands.
+ * DEREGISTERING, CLEARING, SYNCING, CLOSING), publish (PUBLISHING, DROPPING), publish and the front-ends (WITHDRAWING),
+ * a front-end (HELD), or nobody (LIVE, STUCK). Up to LIVE it is all or nothing: what fails, or whose provider goes
+ * away, is undone by the same steps that remove a live mapping, entered where it stands.
  */
 #include "daemon/pipeline.h"
 
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/container.h"
 #include "base/fd.h"
@@ -51,10 +52,11 @@ enum life_state {
 	LIFE_DEREGISTERING, /* -> CLEARING, DROPPING (failed), STUCK (failed again) */
 	LIFE_DROPPING,      /* the peers of its devices go -> DEREGISTERING */
 	LIFE_STUCK,         /* a device does not let go: stays mapped for good */
-	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go) */
+	LIFE_CLEARING,      /* unmapped and closed, then gone -> HELD (a front-end has not let go), SYNCING */
 	LIFE_HELD,          /* its range is left of it, and its file on a disk, until that front-end lets go ->
-			       LETTING_GO */
-	LIFE_LETTING_GO,    /* its file is closed, then it is gone */
+			       SYNCING */
+	LIFE_SYNCING,       /* a file on a disk that guests may have written to is made durable -> CLOSING */
+	LIFE_CLOSING,       /* that file is closed, then it is gone */
 };
 
 struct life {
@@ -71,8 +73,10 @@ struct life {
 	struct err undo_err; /* why the last step of removing it failed */
 
 	int fd;
-	bool placed;   /* mapped over the reservation */
-	bool keeps_fd; /* CLEARING leaves it open: what a guest still writes is synced */
+	bool placed;    /* mapped over the reservation */
+	bool announced; /* to front-ends */
+	bool keeps_fd;  /* CLEARING leaves it open: what guests wrote is synced */
+	bool was_held;
 	bool unsealed, on_disk;
 	dev_t dev; /* of its file, once it is placed */
 	ino_t ino;
@@ -310,6 +314,7 @@ static void life_announce(struct life *life)
 		.flags = MRSHARE_MMAP_WRITABLE,
 	};
 	struct err err;
+	life->announced = true;
 	if (frontends_add(pipeline->frontends, mapping->id, &mmap, life->fd, mapping->owner == 0, &err) < 0)
 		log_error("%s: mapping %" PRIu64 " is not announced to every front-end: %s", life_tag(life),
 			mapping->id, err.text);
@@ -328,6 +333,7 @@ static void life_is_live(struct life *life)
 	}
 
 	const struct mapping *mapping = &life->mapping;
+	log_message_id("a03d18c5a45b4bf1a7c2daf206a203a0");
 	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
@@ -492,23 +498,53 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 	withdraw_check(life);
 }
 
-static void let_go_run(struct job *job)
+static void life_is_gone(struct life *life)
+{
+	regions_release(life->pipeline->regions, &life->mapping);
+	if (life->err.code == 0) {
+		log_message_id("eea8c04b6b3e404dab74e7b50b5d0fd8");
+		log_info("%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(&life->mapping).text,
+			life->mapping.id);
+	} else if (life->was_held) {
+		log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
+			life->mapping.id);
+	}
+	life_answer(life);
+	life_free(life);
+}
+
+static void close_run(struct job *job)
 {
 	fd_close(&of_job(job)->fd);
 }
 
-static void let_go_done(struct job *job)
+static void close_done(struct job *job)
 {
-	struct life *life = of_job(job);
-	log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
-		life->mapping.id);
-	regions_release(life->pipeline->regions, &life->mapping);
-	life_free(life);
+	life_is_gone(of_job(job));
 }
 
-static void life_let_go(struct life *life)
+static void sync_run(struct job *job)
 {
-	submit(life, life->pipeline->workers, LIFE_LETTING_GO, let_go_run, let_go_done, false);
+	struct life *life = of_job(job);
+	if (fdatasync(life->fd) < 0)
+		err_set(&life->undo_err, -errno, "%s", strerror(errno));
+}
+
+static void sync_done(struct job *job)
+{
+	struct life *life = of_job(job);
+	if (life->undo_err.code)
+		log_error("%s: cannot sync the file of mapping %" PRIu64
+			  ", which is removed: what a guest wrote there may be lost: %s",
+			life_tag(life), life->mapping.id, life->undo_err.text);
+	submit(life, life->pipeline->workers, LIFE_CLOSING, close_run, close_done, false);
+}
+
+/* Flushes of a guest that come later do not know of it any more. */
+static void life_sync(struct life *life)
+{
+	life->undo_err.code = 0;
+	submit(life, life->pipeline->workers, LIFE_SYNCING, sync_run, sync_done, false);
 }
 
 /* The last front-end that had it let go. */
@@ -519,8 +555,10 @@ static void on_released(void *data, uint64_t mapping_id)
 	life->with_frontends = false;
 	if (life->state == LIFE_WITHDRAWING)
 		withdraw_check(life);
+	else if (life->state == LIFE_HELD && life->keeps_fd)
+		life_sync(life);
 	else if (life->state == LIFE_HELD)
-		life_let_go(life);
+		life_is_gone(life);
 }
 
 static void deregister_run(struct job *job)
@@ -596,6 +634,7 @@ static void life_is_held(struct life *life)
 	if (!life->requester)
 		log_warning("%s: %s", life_tag(life), life->err.text);
 	life->state = LIFE_HELD;
+	life->was_held = true;
 	life_answer(life);
 }
 
@@ -632,21 +671,15 @@ static void clear_done(struct job *job)
 		life_is_held(life);
 		return;
 	}
-	if (life->keeps_fd) {
-		life_clear(life);
-		return;
-	}
-	regions_release(pipeline->regions, mapping);
-	if (life->err.code == 0)
-		log_info(
-			"%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(mapping).text, mapping->id);
-	life_answer(life);
-	life_free(life);
+	if (life->keeps_fd)
+		life_sync(life);
+	else
+		life_is_gone(life);
 }
 
 static void life_clear(struct life *life)
 {
-	life->keeps_fd = life->with_frontends && life->on_disk;
+	life->keeps_fd = life->announced && life->on_disk;
 	submit(life, life->pipeline->workers, LIFE_CLEARING, clear_run, clear_done, false);
 }
 
@@ -898,9 +931,10 @@ static bool is_dirty(const struct life *life)
 	case LIFE_DEREGISTERING:
 	case LIFE_DROPPING:
 	case LIFE_STUCK:
-		return life->with_frontends;
+		return life->announced;
 	case LIFE_CLEARING:
 	case LIFE_HELD:
+	case LIFE_SYNCING:
 		return life->keeps_fd;
 	default:
 		return false;
@@ -931,10 +965,10 @@ static int on_device_new(void *data, struct frontend *frontend, void **ret_devic
 	return guest_new(pipeline->loop, pipeline->syncer, frontend, ret_device);
 }
 
-static void on_left(void *data)
+static void on_left(void *data, bool was_dropped)
 {
 	const struct pipeline *pipeline = data;
-	pipeline->config->frontend_left();
+	pipeline->config->frontend_left(was_dropped);
 }
 
 static const struct frontend_ops frontend_ops = {

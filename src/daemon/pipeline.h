@@ -23,7 +23,7 @@ struct pipeline_config {
 	const struct frontend_socket *sockets;    /* of front-ends */
 	size_t socket_count;
 	/* The front-end that came by a connected fd has left. */
-	void (*frontend_left)(void);
+	void (*frontend_left)(bool was_dropped);
 };
 
 /* What was asked for a static mapping has ended: 0, or a negative errno with `err` in words. */

@@ -262,11 +262,12 @@ static void run(struct pmem *pmem)
 		start_sync(pmem);
 		fail_late_ones(pmem);
 	}
+	bool was_full = pmem->count == PMEM_QUEUE_NUM_MAX;
 	int r = more < 0 ? more : answer(pmem, &err);
 	if (r < 0)
 		on_broken(pmem, &err);
 	else
-		set_timer(pmem, more > 0);
+		set_timer(pmem, more > 0 || (was_full && pmem->count < PMEM_QUEUE_NUM_MAX));
 }
 
 static void on_timer(void *data)

@@ -1,54 +1,66 @@
 /* buffer.c: caller's memory registered with the device of a connection. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/range.h"
 #include "base/size.h"
 #include "libmrshare/conn.h"
 
-static int buffer_register(
-	struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer, struct err *err)
+/* With the connection unlocked, since pinning takes its time and the daemon wants its answers meanwhile. */
+static int register_now(struct mrshare *conn, struct mrshare_buffer *buffer, struct err *err)
 {
-	struct mrshare_buffer *buffer = calloc(1, sizeof(*buffer));
-	if (!buffer)
-		return err_set(err, -ENOMEM, "out of memory");
-	int r = verbs_reg_mr(conn->pd, addr, size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
-	if (r < 0) {
-		free(buffer);
-		return err_set(err, r, "%s: device %s cannot register %s: %s%s", conn->address,
-			verbs_device_name(conn->id->verbs), size_format(size).text, strerror(-r),
+	struct ibv_pd *pd = conn->pd;
+	char device[MRSHARE_DEVICE_NAME_MAX + 1];
+	snprintf(device, sizeof(device), "%s", verbs_device_name(conn->id->verbs));
+	conn->pd_users++;
+	pthread_mutex_unlock(&conn->mutex);
+	int r = verbs_reg_mr(pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
+	pthread_mutex_lock(&conn->mutex);
+	if (--conn->pd_users == 0 && conn->state == CONN_DRAINING)
+		service_wake_thread(conn);
+	if (r < 0)
+		return err_set(err, r, "%s: device %s cannot register %s: %s%s", conn->address, device,
+			size_format(buffer->size).text, strerror(-r),
 			r == -ENOMEM ? " (the limit of locked memory may be too small: ulimit -l)" : "");
-	}
-	buffer->conn = conn;
-	buffer->addr = addr;
-	buffer->size = size;
-	buffer->next = conn->buffers;
-	conn->buffers = buffer;
-	*ret_buffer = buffer;
 	return 0;
 }
 
 int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer)
 {
 	struct err err;
-	int r = conn_begin_up(conn, &err);
+	int r = conn_enter(conn, __func__);
 	if (r < 0)
-		return error_publish(&err);
-	r = buffer_register(conn, addr, size, ret_buffer, &err);
-	conn_end(conn);
+		return r;
+	struct mrshare_buffer *buffer = calloc(1, sizeof(*buffer));
+	if (!buffer)
+		r = err_set(&err, -ENOMEM, "out of memory");
+	else
+		*buffer = (struct mrshare_buffer){ .pid = conn->pid, .conn = conn, .addr = addr, .size = size };
+	if (r == 0 && conn->state == CONN_UP)
+		r = register_now(conn, buffer, &err);
+	if (r == 0) {
+		buffer->next = conn->buffers;
+		conn->buffers = buffer;
+		*ret_buffer = buffer;
+	} else {
+		free(buffer);
+	}
+	pthread_mutex_unlock(&conn->mutex);
 	return r < 0 ? error_publish(&err) : 0;
 }
 
 void mrshare_buffer_unregister(struct mrshare_buffer **buffer_ptr)
 {
 	struct mrshare_buffer *buffer = *buffer_ptr;
+	*buffer_ptr = NULL;
 	if (!buffer)
 		return;
-	struct mrshare *conn = buffer->conn;
-	if (conn) {
-		conn_begin(conn);
+	struct mrshare *conn = buffer->pid == getpid() ? buffer->conn : NULL;
+	if (conn && conn_enter(conn, __func__) == 0) {
 		for (struct mrshare_buffer **link = &conn->buffers; *link; link = &(*link)->next) {
 			if (*link == buffer) {
 				*link = buffer->next;
@@ -56,10 +68,9 @@ void mrshare_buffer_unregister(struct mrshare_buffer **buffer_ptr)
 			}
 		}
 		verbs_dereg_mr(&buffer->mr);
-		conn_end(conn);
+		pthread_mutex_unlock(&conn->mutex);
 	}
 	free(buffer);
-	*buffer_ptr = NULL;
 }
 
 bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint32_t *ret_lkey)
@@ -72,4 +83,11 @@ bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint
 		}
 	}
 	return false;
+}
+
+void buffers_register(struct mrshare *conn)
+{
+	/* Where it fails the memory is copied: slower, and no reason to stay without a connection. */
+	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
+		verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
 }

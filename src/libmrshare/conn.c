@@ -1,4 +1,4 @@
-/* conn.c: a connection's life around the handshake: settings, calls taking turns, its death, its end. */
+/* conn.c: a connection's life around the connect: settings, its loss, its end. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "libmrshare/conn.h"
 
@@ -8,179 +8,214 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 
-void wait_readable(int fd, int fd2, uint64_t deadline_ms)
-{
-	uint64_t now = clock_ms();
-	if (now >= deadline_ms)
-		return;
-	uint64_t left = deadline_ms - now;
-	struct pollfd fds[] = { { .fd = fd, .events = POLLIN }, { .fd = fd2, .events = POLLIN } };
-	poll(fds, 2, left > 60000 ? 60000 : (int)left);
-}
+enum { DRAIN_MS = 1000 }; /* how long flushed completions are waited for before the queue pair is destroyed instead */
 
-void conn_begin(struct mrshare *conn)
+int conn_enter(struct mrshare *conn, const char *call)
 {
+	error_enter(call);
+	/* Another thread may have held the mutex when this process was forked. */
+	if (conn->pid != getpid()) {
+		struct err err;
+		err_set(&err, -ECHILD, "the connection belongs to process %d, which this one was forked from",
+			(int)conn->pid);
+		return error_publish(&err);
+	}
 	pthread_mutex_lock(&conn->mutex);
-	while (conn->calling)
-		pthread_cond_wait(&conn->changed, &conn->mutex);
-	conn->calling = true;
-	pthread_mutex_unlock(&conn->mutex);
+	return 0;
 }
 
-void conn_end(struct mrshare *conn)
+void conn_rest(struct mrshare *conn)
 {
-	pthread_mutex_lock(&conn->mutex);
-	conn->calling = false;
-	pthread_cond_broadcast(&conn->changed);
-	pthread_mutex_unlock(&conn->mutex);
+	endpoint_close(conn);
+	conn->state = conn->connected ? CONN_DOWN : CONN_IDLE;
+	/* What was posted meanwhile. */
+	if (!TAILQ_EMPTY(&conn->lists[OP_CONNECT]))
+		connect_begin(conn);
 }
 
-int conn_begin_up(struct mrshare *conn, struct err *err)
+void conn_drain(struct mrshare *conn)
 {
-	conn_begin(conn);
-	pthread_mutex_lock(&conn->mutex);
-	int r = 0;
-	if (conn->state == CONN_IDLE)
-		r = err_set(err, -ENOTCONN, "not connected");
-	else if (conn->state == CONN_DEAD)
-		r = err_set(err, -ENOTCONN, "%s: no longer connected: %s", conn->address, conn->cause.text);
-	pthread_mutex_unlock(&conn->mutex);
-	if (r < 0)
-		conn_end(conn);
-	return r;
-}
-
-static void fd_signal(int fd)
-{
-	uint64_t one = 1;
-	/* Fails only where the counter is full, which is a signal as well. */
-	ssize_t ignored = write(fd, &one, sizeof(one));
-	(void)ignored;
+	if (!sendq_empty(conn) && clock_ms() >= conn->drain_ms) {
+		cm_destroy_qp(conn->id);
+		sendq_forget(conn);
+	}
+	if (sendq_empty(conn) && conn->pd_users == 0)
+		conn_rest(conn);
 }
 
 void conn_drop(struct mrshare *conn, int code, const char *format, ...)
 {
-	if (conn->state != CONN_UP)
-		return;
-
 	char text[sizeof(conn->cause.text)];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	err_set(&conn->cause, code, "%s", text);
-	conn->state = CONN_DEAD;
+	struct err err;
+	err_set(&err, code, "%s", text);
+	if (conn->state >= CONN_NAMES && conn->state < CONN_UP)
+		connect_failed(conn, &err);
+	if (conn->state != CONN_UP)
+		return;
 
+	conn->cause = err;
+	conn->state = CONN_DRAINING;
+	conn->drain_ms = clock_ms() + DRAIN_MS;
+	service_timer(conn, conn->drain_ms);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	if (conn->id->qp)
 		verbs_modify_qp(conn->id->qp, &attr, IBV_QP_STATE);
 	/* Lets the daemon know at once; where it cannot hear us there is nothing to do about it. */
 	cm_disconnect(conn->id);
-	fd_signal(conn->dead_fd);
-	fd_signal(conn->stop_fd);
-	pthread_cond_broadcast(&conn->changed);
+	views_void(conn);
+
+	err_set(&err, code == -ETIMEDOUT || code == -ECANCELED ? code : -ECONNRESET, "%s: disconnected: %s",
+		conn->address, text);
+	for (int place = OP_VIEWS; place <= OP_WIRE; place++)
+		op_end_all(conn, (enum op_place)place, err.code, err.text);
+	service_wake_thread(conn);
 }
 
-int conn_cut(struct mrshare *conn, struct err *err)
+static int conn_init(struct mrshare *conn)
 {
-	pthread_mutex_lock(&conn->mutex);
-	int code = conn->cause.code == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET;
-	err_set(err, code, "%s: disconnected: %s", conn->address, conn->cause.text);
-	pthread_mutex_unlock(&conn->mutex);
-	return code;
+	conn->pid = getpid();
+	conn->timeout_ms = MRSHARE_DEFAULT_TIMEOUT_MS;
+	conn->threaded = true;
+	conn->refresh.op.place = OP_NOWHERE;
+	conn->free_slot = OP_NO_SLOT;
+	for (int i = 0; i < OP_PLACES; i++)
+		TAILQ_INIT(&conn->lists[i]);
+
+	pthread_mutex_init(&conn->mutex, NULL);
+	return service_init(conn);
+}
+
+static void conn_free(struct mrshare *conn)
+{
+	service_free(conn);
+	pthread_mutex_destroy(&conn->mutex);
+	free(conn->table);
+	free(conn->source);
+	free(conn);
 }
 
 int mrshare_new(struct mrshare **ret_conn)
 {
+	error_enter(__func__);
 	struct err err;
 	struct mrshare *conn = calloc(1, sizeof(*conn));
 	if (!conn) {
 		err_set(&err, -ENOMEM, "out of memory");
 		return error_publish(&err);
 	}
-	conn->timeout_ms = MRSHARE_DEFAULT_TIMEOUT_MS;
-	conn->deadline_ms = UINT64_MAX;
-	conn->dead_fd = -1;
-	conn->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (conn->stop_fd >= 0)
-		conn->dead_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (conn->dead_fd < 0) {
-		err_set(&err, -errno, "eventfd: %s", strerror(errno));
-		fd_close(&conn->stop_fd);
-		free(conn);
+	int r = conn_init(conn);
+	if (r < 0) {
+		conn_free(conn);
+		err_set(&err, r, "no descriptors for a connection: %s", strerror(-r));
 		return error_publish(&err);
 	}
-
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&conn->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	pthread_mutex_init(&conn->mutex, NULL);
 	*ret_conn = conn;
 	return 0;
+}
+
+/* Everything ends; callbacks run. */
+static void shut_down(struct mrshare *conn)
+{
+	pthread_mutex_lock(&conn->mutex);
+	conn->closing = true;
+	for (int place = OP_CONNECT; place <= OP_WIRE; place++)
+		op_end_all(conn, (enum op_place)place, -ECANCELED, "the connection is being closed");
+	conn_drop(conn, -ECANCELED, "closed");
+	pthread_mutex_unlock(&conn->mutex);
+	service_stop(conn);
+
+	pthread_mutex_lock(&conn->mutex);
+	while (conn->state == CONN_DRAINING) {
+		sendq_reap(conn);
+		sendq_arm(conn);
+		conn_drain(conn);
+		if (conn->state != CONN_DRAINING)
+			break;
+		pthread_mutex_unlock(&conn->mutex);
+		poll(&(struct pollfd){ .fd = conn->all_fd, .events = POLLIN }, 1, 10);
+		pthread_mutex_lock(&conn->mutex);
+		sendq_take_events(conn);
+	}
+	while (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK]))
+		service_call_back(conn);
+	pthread_mutex_unlock(&conn->mutex);
 }
 
 void mrshare_close(struct mrshare **conn_ptr)
 {
 	struct mrshare *conn = *conn_ptr;
+	*conn_ptr = NULL;
 	if (!conn)
 		return;
-	service_stop(conn);
-	endpoint_close(conn);
+	error_enter(__func__);
+	if (conn->pid != getpid()) {
+		/* Only what is this process's own, whatever state another thread had left the rest in. */
+		service_free(conn);
+		free(conn);
+		return;
+	}
+	shut_down(conn);
+	struct op *op;
+	while ((op = TAILQ_FIRST(&conn->lists[OP_POLLED])))
+		op_free(conn, op);
 	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
 		buffer->conn = NULL;
-	snapshot_free(&conn->snapshot);
-	fd_close(&conn->stop_fd);
-	fd_close(&conn->dead_fd);
-	pthread_cond_destroy(&conn->changed);
-	pthread_mutex_destroy(&conn->mutex);
-	free(conn->source);
-	free(conn);
-	*conn_ptr = NULL;
+	snapshot_unref(conn, &conn->snapshot);
+	conn_free(conn);
 }
 
 int mrshare_set_source(struct mrshare *conn, const char *address)
 {
+	int r = conn_enter(conn, __func__);
+	if (r < 0)
+		return r;
 	char *copy = address ? strdup(address) : NULL;
 	if (address && !copy) {
 		struct err err;
 		err_set(&err, -ENOMEM, "out of memory");
-		return error_publish(&err);
+		r = error_publish(&err);
+	} else {
+		free(conn->source);
+		conn->source = copy;
 	}
-	conn_begin(conn);
-	free(conn->source);
-	conn->source = copy;
-	conn_end(conn);
-	return 0;
+	pthread_mutex_unlock(&conn->mutex);
+	return r;
 }
 
 int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms)
 {
-	conn_begin(conn);
+	int r = conn_enter(conn, __func__);
+	if (r < 0)
+		return r;
 	conn->timeout_ms = timeout_ms ? timeout_ms : MRSHARE_DEFAULT_TIMEOUT_MS;
-	conn_end(conn);
+	pthread_mutex_unlock(&conn->mutex);
 	return 0;
 }
 
 int mrshare_set_write(struct mrshare *conn, bool write_wanted)
 {
-	conn_begin(conn);
+	int r = conn_enter(conn, __func__);
+	if (r < 0)
+		return r;
 	conn->want_write = write_wanted;
-	conn_end(conn);
+	pthread_mutex_unlock(&conn->mutex);
 	return 0;
 }
 
 unsigned int mrshare_granted(struct mrshare *conn)
 {
-	conn_begin(conn);
+	if (conn_enter(conn, __func__) < 0)
+		return 0;
 	unsigned int granted = conn->granted;
-	conn_end(conn);
+	pthread_mutex_unlock(&conn->mutex);
 	return granted;
 }

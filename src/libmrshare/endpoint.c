@@ -1,64 +1,98 @@
 /* endpoint.c: the verbs objects of a connection. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "libmrshare/conn.h"
 
 enum {
-	FRAMES_SIZE = (PEER_RECEIVES + ACKS_MAX) * PEER_FRAME_SIZE_MAX,
-	STAGE_SIZE = PIECES_MAX * PIECE_SIZE,
-	PAGE = 4096, /* alignment only: registered memory shares no page with the heap */
+	FRAMES_AT = WIRE_BYTES, /* behind the stage */
+	MEMORY_SIZE = FRAMES_AT + (PEER_RECEIVES + ACKS_MAX) * PEER_FRAME_SIZE_MAX,
 };
+
+/* rdma_cm gives this queue pair remote rights of its own accord; no MR of this PD grants any. */
+static int create_qp(struct mrshare *conn, uint32_t inline_wanted)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = conn->send_cq,
+		.recv_cq = conn->recv_cq,
+		.cap = {
+			.max_send_wr = conn->sends_max,
+			.max_recv_wr = PEER_RECEIVES,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = inline_wanted,
+		},
+		.qp_type = IBV_QPT_RC,
+	};
+	int r = cm_create_qp(conn->id, conn->pd, &attr);
+	if (r == 0)
+		conn->inline_max = attr.cap.max_inline_data < inline_wanted ? attr.cap.max_inline_data : inline_wanted;
+	return r;
+}
 
 static int open_queues(struct mrshare *conn)
 {
 	struct ibv_context *context = conn->id->verbs;
-	int r = verbs_alloc_pd(context, &conn->pd);
+	struct ibv_device_attr device;
+	int r = verbs_query_device(context, &device);
+	if (r < 0)
+		return r;
+	conn->sends_max = device.max_qp_wr > 0 && device.max_qp_wr < SENDS_MAX ? (uint32_t)device.max_qp_wr : SENDS_MAX;
+	if (conn->sends_max <= ACKS_MAX)
+		return -ENOSPC;
+
+	r = verbs_alloc_pd(context, &conn->pd);
 	if (r == 0)
 		r = verbs_create_comp_channel(context, &conn->send_channel);
 	if (r == 0)
 		r = verbs_create_comp_channel(context, &conn->recv_channel);
 	if (r == 0)
-		r = verbs_create_cq(context, SENDS_MAX, NULL, conn->send_channel, &conn->send_cq);
+		r = verbs_create_cq(context, (int)conn->sends_max, NULL, conn->send_channel, &conn->send_cq);
 	if (r == 0)
 		r = verbs_create_cq(context, PEER_RECEIVES, NULL, conn->recv_channel, &conn->recv_cq);
 	if (r == 0)
 		r = verbs_req_notify_cq(conn->recv_cq);
-	if (r < 0)
-		return r;
-
-	/* rdma_cm gives this queue pair remote rights of its own accord; no MR of this PD grants any. */
-	struct ibv_qp_init_attr attr = {
-		.send_cq = conn->send_cq,
-		.recv_cq = conn->recv_cq,
-		.cap = { .max_send_wr = SENDS_MAX, .max_recv_wr = PEER_RECEIVES, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-	return cm_create_qp(conn->id, conn->pd, &attr);
+	if (r == 0)
+		r = create_qp(conn, INLINE_WANTED);
+	if (r == -EINVAL || r == -ENOMEM)
+		r = create_qp(conn, 0); /* a device that takes none, or fewer work requests with them */
+	return r;
 }
 
-static int registered_memory(struct ibv_pd *pd, size_t size, uint8_t **ret_memory, struct ibv_mr **ret_mr)
+/* Mapped for itself: a child must not get these pages, or a kernel that shares them until they are written to gives us
+ * others than the device has. */
+static int open_memory(struct mrshare *conn)
 {
-	uint8_t *memory = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
-	if (!memory)
-		return -ENOMEM;
-	int r = verbs_reg_mr(pd, memory, size, IBV_ACCESS_LOCAL_WRITE, ret_mr);
-	if (r < 0) {
-		free(memory);
-		return r;
-	}
-	*ret_memory = memory;
-	return 0;
+	void *memory = mmap(NULL, MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	madvise(memory, MEMORY_SIZE, MADV_DONTFORK);
+	int r = verbs_reg_mr(conn->pd, memory, MEMORY_SIZE, IBV_ACCESS_LOCAL_WRITE, &conn->memory_mr);
+	if (r < 0)
+		munmap(memory, MEMORY_SIZE);
+	else
+		conn->memory = memory;
+	return r;
+}
+
+uint8_t *endpoint_receive_frame(const struct mrshare *conn, uint64_t slot)
+{
+	return conn->memory + FRAMES_AT + slot * PEER_FRAME_SIZE_MAX;
+}
+
+uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot)
+{
+	return endpoint_receive_frame(conn, PEER_RECEIVES + slot);
 }
 
 int endpoint_post_receive(struct mrshare *conn, unsigned int slot)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)(conn->frames + slot * PEER_FRAME_SIZE_MAX),
+		.addr = (uintptr_t)endpoint_receive_frame(conn, slot),
 		.length = PEER_FRAME_SIZE_MAX,
-		.lkey = conn->frames_mr->lkey,
+		.lkey = conn->memory_mr->lkey,
 	};
 	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
 	return verbs_post_recv(conn->id->qp, &wr);
@@ -76,28 +110,22 @@ int endpoint_open(struct mrshare *conn, struct err *err)
 	r = open_queues(conn);
 	if (r < 0)
 		return err_set(err, r, "device %s: cannot make a queue pair: %s", device, strerror(-r));
-	r = registered_memory(conn->pd, FRAMES_SIZE, &conn->frames, &conn->frames_mr);
+	r = open_memory(conn);
 	if (r < 0)
 		return err_set(err, r, "device %s: cannot register memory: %s%s", device, strerror(-r),
 			r == -ENOMEM ? " (the limit of locked memory may be too small: ulimit -l)" : "");
-	for (size_t i = 0; i < ACKS_MAX; i++)
-		conn->acks[i].done = true;
 	for (unsigned int i = 0; i < PEER_RECEIVES; i++) {
 		r = endpoint_post_receive(conn, i);
 		if (r < 0)
 			return err_set(err, r, "device %s: cannot post a receive: %s", device, strerror(-r));
 	}
-	return 0;
-}
-
-int endpoint_need_stage(struct mrshare *conn, struct err *err)
-{
-	if (conn->stage)
-		return 0;
-	int r = registered_memory(conn->pd, STAGE_SIZE, &conn->stage, &conn->stage_mr);
-	if (r < 0)
-		return err_set(err, r, "device %s: cannot register %d KiB to copy through: %s",
-			verbs_device_name(conn->id->verbs), STAGE_SIZE >> 10, strerror(-r));
+	buffers_register(conn);
+	conn->head = conn->tail = conn->acks_on_wire = 0;
+	conn->stage_head = conn->stage_tail = conn->wire_bytes = 0;
+	conn->sends_armed = false;
+	service_watch_fd(conn, conn->recv_channel->fd);
+	service_watch_fd(conn, conn->send_channel->fd);
+	service_wake_leader(conn);
 	return 0;
 }
 
@@ -109,21 +137,24 @@ void endpoint_close(struct mrshare *conn)
 	}
 	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
 		verbs_dereg_mr(&buffer->mr);
-	verbs_dereg_mr(&conn->stage_mr);
-	verbs_dereg_mr(&conn->frames_mr);
+	verbs_dereg_mr(&conn->memory_mr);
+	if (conn->send_channel)
+		service_unwatch_fd(conn, conn->send_channel->fd);
+	if (conn->recv_channel)
+		service_unwatch_fd(conn, conn->recv_channel->fd);
+	if (conn->cm_channel)
+		service_unwatch_fd(conn, conn->cm_channel->fd);
 	verbs_destroy_cq(&conn->send_cq);
 	verbs_destroy_cq(&conn->recv_cq);
 	verbs_destroy_comp_channel(&conn->send_channel);
 	verbs_destroy_comp_channel(&conn->recv_channel);
 	verbs_dealloc_pd(&conn->pd);
-	cm_id_free(&conn->id);
-	cm_channel_free(&conn->cm_channel);
+	background_free_id(&conn->id, &conn->cm_channel);
 	/* Memory that a device would not let go of must not be used for anything else. */
-	if (!conn->stage_mr)
-		free(conn->stage);
-	if (!conn->frames_mr)
-		free(conn->frames);
-	conn->stage = conn->frames = NULL;
-	conn->stage_mr = conn->frames_mr = NULL;
-	conn->ops = NULL;
+	if (conn->memory && !conn->memory_mr)
+		munmap(conn->memory, MEMORY_SIZE);
+	conn->memory = NULL;
+	conn->memory_mr = NULL;
+	/* Who waits for the wire must not look at descriptors that are no more. */
+	service_wake_leader(conn);
 }

@@ -162,6 +162,7 @@ static int request(
 
 int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd)
 {
+	error_enter(__func__);
 	struct err err;
 	int r = fd < 0 ? err_set(&err, -EBADF, "%d is no open file descriptor", fd)
 		       : request(provider, VHOST_USER_BACKEND_SHMEM_MAP, mmap, fd, &err);
@@ -170,6 +171,7 @@ int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare
 
 int mrshare_provider_unmap(struct mrshare_provider *provider, const struct mrshare_mmap *mmap)
 {
+	error_enter(__func__);
 	struct err err;
 	int r = request(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, mmap, -1, &err);
 	return r < 0 ? error_publish(&err) : 0;
@@ -210,6 +212,7 @@ static int provider_open(const char *path, struct mrshare_provider **ret_provide
 
 int mrshare_provider_open(const char *path, struct mrshare_provider **ret_provider)
 {
+	error_enter(__func__);
 	struct err err;
 	return provider_open(path, ret_provider, &err) < 0 ? error_publish(&err) : 0;
 }

@@ -1,45 +1,228 @@
-/* sendq.c: the ops on the send queue: posting, completions from either thread, acks between calls. */
+/* sendq.c: the send queue: operations cut into work requests, their completions, acks in between. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "libmrshare/conn.h"
 
 enum {
-	SPIN_US = 20,    /* what a small transfer takes on a fast device: below it sleeping costs more than it saves */
-	DRAIN_MS = 1000, /* how long flushed completions are waited for before the queue pair is destroyed instead */
+	SIGNAL_EVERY = 4, /* of work requests that are posted behind one another */
+	STAGE_ALIGN = 64,
 };
 
-int sendq_post(struct mrshare *conn, struct op *op, struct ibv_send_wr *wr)
+/* What goes on the wire as one work request. */
+struct piece {
+	uint32_t size;
+	uint32_t lkey;	/* of the caller's memory, where it is registered */
+	bool inlined;	/* the device takes the bytes with the work request */
+	bool staged;	/* they go through our memory */
+	uint32_t taken; /* of the stage */
+};
+
+static struct record *record_at(struct mrshare *conn, uint32_t index)
 {
-	wr->wr_id = (uintptr_t)op;
-	wr->send_flags |= IBV_SEND_SIGNALED;
-	op->done = false;
-	int r = verbs_post_send(conn->id->qp, wr);
-	if (r < 0)
-		return r;
-	op->next = conn->ops;
-	conn->ops = op;
-	return 0;
+	return &conn->records[index % SENDS_MAX];
 }
 
-static void finish(struct mrshare *conn, struct op *op, enum ibv_wc_status status)
+bool sendq_empty(const struct mrshare *conn)
 {
-	for (struct op **link = &conn->ops; *link; link = &(*link)->next) {
-		if (*link == op) {
-			*link = op->next;
-			break;
+	return conn->head == conn->tail;
+}
+
+static bool is_atomic(const struct op *op)
+{
+	return op->type == OP_FETCH_ADD || op->type == OP_COMPARE_SWAP;
+}
+
+static uint32_t piece_size(const struct mrshare *conn, const struct op *op)
+{
+	uint64_t size = op->left < conn->piece_max ? op->left : conn->piece_max;
+	if (op->snapshot) {
+		const struct mrshare_entry *entry = &op->snapshot->entries[op->entry];
+		uint64_t entry_left = entry->view.size - (op->offset - entry->shm_offset);
+		size = entry_left < size ? entry_left : size;
+	}
+	return (uint32_t)size;
+}
+
+/* The bytes of the stage that `size` bytes take, the rest before its end included where they do not fit there. */
+static uint32_t stage_need(const struct mrshare *conn, uint32_t size)
+{
+	uint32_t at = conn->stage_tail % WIRE_BYTES, whole = (size + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+	return at + whole <= WIRE_BYTES ? whole : WIRE_BYTES - at + whole;
+}
+
+/* Cuts the next piece. Whether there is room for it. */
+static bool cut_piece(const struct mrshare *conn, const struct op *op, struct piece *ret_piece)
+{
+	if (conn->tail - conn->head - conn->acks_on_wire >= conn->sends_max - ACKS_MAX)
+		return false;
+	struct piece piece = { .size = piece_size(conn, op) };
+	piece.inlined = op->type == OP_WRITE && piece.size <= conn->inline_max;
+	piece.staged = !piece.inlined && (is_atomic(op) || !buffer_find(conn, op->user, piece.size, &piece.lkey));
+	if (piece.staged) {
+		piece.taken = stage_need(conn, piece.size);
+		if (conn->stage_tail - conn->stage_head + piece.taken > WIRE_BYTES)
+			return false;
+	}
+	if (conn->wire_bytes + piece.size > WIRE_BYTES)
+		return false;
+	*ret_piece = piece;
+	return true;
+}
+
+/* The first operation that can go on, and its next piece. */
+static struct op *next_piece(struct mrshare *conn, struct piece *ret_piece)
+{
+	struct op *op;
+	while (conn->state == CONN_UP && (op = TAILQ_FIRST(&conn->lists[OP_QUEUED]))) {
+		if (io_ready(conn, op))
+			return cut_piece(conn, op, ret_piece) ? op : NULL;
+	}
+	return NULL;
+}
+
+static enum ibv_wr_opcode opcode_of(const struct op *op)
+{
+	switch (op->type) {
+	case OP_WRITE:
+		return IBV_WR_RDMA_WRITE;
+	case OP_FETCH_ADD:
+		return IBV_WR_ATOMIC_FETCH_AND_ADD;
+	case OP_COMPARE_SWAP:
+		return IBV_WR_ATOMIC_CMP_AND_SWP;
+	default:
+		return IBV_WR_RDMA_READ;
+	}
+}
+
+static uint8_t *take_stage(struct mrshare *conn, const struct piece *piece)
+{
+	conn->stage_tail += piece->taken;
+	uint32_t whole = (piece->size + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+	return conn->memory + (conn->stage_tail - whole) % WIRE_BYTES;
+}
+
+static void remote_part(const struct mrshare *conn, const struct op *op, struct ibv_send_wr *wr)
+{
+	const struct mrshare_entry *entry = op->snapshot ? &op->snapshot->entries[op->entry] : NULL;
+	uint64_t addr = entry ? entry->view.addr + (op->offset - entry->shm_offset) : conn->catalog.addr + op->offset;
+	uint32_t rkey = entry ? entry->view.rkey : conn->catalog.rkey;
+	if (is_atomic(op)) {
+		wr->wr.atomic.remote_addr = addr;
+		wr->wr.atomic.rkey = rkey;
+		wr->wr.atomic.compare_add = op->type == OP_FETCH_ADD ? op->operand : op->expected;
+		wr->wr.atomic.swap = op->operand;
+	} else {
+		wr->wr.rdma.remote_addr = addr;
+		wr->wr.rdma.rkey = rkey;
+	}
+}
+
+/* Makes the record and the work request of a piece, and advances its operation. */
+static void take_piece(struct mrshare *conn, struct op *op, const struct piece *piece, struct ibv_send_wr *ret_wr,
+	struct ibv_sge *ret_sge)
+{
+	uint8_t *memory = piece->staged ? take_stage(conn, piece) : op->user;
+	if (piece->staged && op->type == OP_WRITE)
+		memcpy(memory, op->user, piece->size);
+	const struct mrshare_entry *entry = op->snapshot ? &op->snapshot->entries[op->entry] : NULL;
+	*record_at(conn, conn->tail) = (struct record){
+		.op = op,
+		.mapping_id = entry ? entry->mapping_id : 0,
+		.generation = entry ? op->snapshot->generation : 0,
+		.user = piece->staged && op->type != OP_WRITE ? op->user : NULL,
+		.stage = memory,
+		.size = piece->size,
+		.stage_taken = piece->taken,
+	};
+	*ret_sge = (struct ibv_sge){
+		.addr = (uintptr_t)memory,
+		.length = piece->size,
+		.lkey = piece->staged ? conn->memory_mr->lkey : piece->lkey,
+	};
+	*ret_wr = (struct ibv_send_wr){
+		.wr_id = conn->tail++,
+		.sg_list = ret_sge,
+		.num_sge = 1,
+		.opcode = opcode_of(op),
+		.send_flags = piece->inlined ? IBV_SEND_INLINE : 0,
+	};
+	remote_part(conn, op, ret_wr);
+
+	conn->wire_bytes += piece->size;
+	op->on_wire++;
+	op->zero_copy |= !piece->staged && !piece->inlined;
+	op->offset += piece->size;
+	op->user += is_atomic(op) ? 0 : piece->size;
+	op->left -= piece->size;
+	/* Behind the others: a long transfer and a short one share the wire. */
+	op_move(conn, op, op->left ? OP_QUEUED : OP_WIRE);
+}
+
+static void mark_progress(struct mrshare *conn)
+{
+	conn->progress_ms = clock_ms();
+	service_timer(conn, conn->progress_ms + conn->timeout_ms);
+}
+
+/* The last piece taken did not go on the wire. */
+static void untake_piece(struct mrshare *conn)
+{
+	const struct record *record = record_at(conn, --conn->tail);
+	struct op *op = record->op;
+	conn->stage_tail -= record->stage_taken;
+	conn->wire_bytes -= record->size;
+	if (op)
+		op->on_wire--;
+	if (op && op->ended && op->on_wire == 0)
+		op_finish(conn, op);
+}
+
+void sendq_pump(struct mrshare *conn)
+{
+	struct piece piece;
+	unsigned int unsignalled = 0;
+	for (struct op *op = next_piece(conn, &piece); op;) {
+		struct ibv_send_wr wr;
+		struct ibv_sge sge;
+		if (sendq_empty(conn))
+			mark_progress(conn);
+		take_piece(conn, op, &piece, &wr, &sge);
+		/* The completion of a work request tells of those before it: one that is followed needs none. */
+		op = next_piece(conn, &piece);
+		if (!op || ++unsignalled == SIGNAL_EVERY) {
+			wr.send_flags |= IBV_SEND_SIGNALED;
+			unsignalled = 0;
+		}
+		int r = verbs_post_send(conn->id->qp, &wr);
+		if (r < 0) {
+			untake_piece(conn);
+			conn_drop(conn, -ECONNRESET, "the device takes no work request: %s", strerror(-r));
+			return;
 		}
 	}
-	op->status = status;
-	op->done = true;
+}
+
+void sendq_detach(struct mrshare *conn, struct op *op)
+{
+	for (uint32_t i = conn->head; i != conn->tail; i++) {
+		struct record *record = record_at(conn, i);
+		if (record->op == op) {
+			record->op = NULL;
+			op->on_wire--;
+		}
+	}
 }
 
 static const char *status_words(enum ibv_wc_status status)
 {
 	switch (status) {
+	case IBV_WC_WR_FLUSH_ERR:
+		/* Without an error before it: rdma_cm has heard of the other side's end. */
+		return "the daemon closed the connection";
 	case IBV_WC_RETRY_EXC_ERR:
 		return "the daemon's host does not answer";
 	case IBV_WC_RNR_RETRY_EXC_ERR:
@@ -53,43 +236,107 @@ static const char *status_words(enum ibv_wc_status status)
 	}
 }
 
+static void take_result(const struct record *record)
+{
+	struct op *op = record->op;
+	if (is_atomic(op))
+		memcpy(&op->value, record->stage, sizeof(op->value));
+	else if (record->user)
+		memcpy(record->user, record->stage, record->size);
+}
+
+/* The first work request on the wire is over. */
+static void complete_first(struct mrshare *conn, enum ibv_wc_status status)
+{
+	struct record record = *record_at(conn, conn->head++);
+	conn->stage_head += record.stage_taken;
+	conn->wire_bytes -= record.ack ? 0 : record.size;
+	conn->acks_on_wire -= record.ack ? 1 : 0;
+	struct op *op = record.op;
+	if (!op)
+		return;
+	if (status == IBV_WC_SUCCESS)
+		take_result(&record);
+	op->on_wire--;
+	if (op->left && !op->ended)
+		return;
+	/* What fails has been ended by conn_drop(). */
+	if (op->on_wire == 0)
+		op_finish(conn, op);
+}
+
+/* Bounds and rights were checked before the wire, so the key itself is no longer good. */
+static void end_removed(struct mrshare *conn, uint32_t index)
+{
+	struct op *op = record_at(conn, index)->op;
+	struct err err;
+	if (!op || !op->snapshot)
+		return;
+	const struct mrshare_entry *entry = &op->snapshot->entries[op->entry];
+	err_set(&err, -ESTALE, "%s: region %u: the memory at 0x%" PRIx64 " was removed while it was being used",
+		conn->address, op->shmid, entry->shm_offset);
+	op_end(conn, op, err.code, err.text);
+}
+
+static void take_completion(struct mrshare *conn, const struct ibv_wc *wc)
+{
+	uint32_t index = (uint32_t)wc->wr_id;
+	if (index - conn->head >= conn->tail - conn->head) {
+		conn_drop(conn, -EIO, "the device reports a completion of something that was not posted");
+		return;
+	}
+	while (conn->head != index)
+		complete_first(conn, IBV_WC_SUCCESS);
+	if (wc->status == IBV_WC_REM_ACCESS_ERR)
+		end_removed(conn, index);
+	if (wc->status != IBV_WC_SUCCESS)
+		conn_drop(conn, -ECONNRESET, "%s", status_words(wc->status));
+	complete_first(conn, wc->status);
+}
+
 void sendq_reap(struct mrshare *conn)
 {
-	struct ibv_wc wc[SENDS_MAX];
-	int n = conn->send_cq ? verbs_poll_cq(conn->send_cq, SENDS_MAX, wc) : 0;
-	if (n < 0)
-		conn_drop(conn, n, "the device's completion queue fails: %s", strerror(-n));
-	for (int i = 0; i < n; i++) {
-		struct op *op = (struct op *)(uintptr_t)wc[i].wr_id;
-		if (wc[i].status != IBV_WC_SUCCESS && wc[i].status != IBV_WC_WR_FLUSH_ERR)
-			conn_drop(conn, -ECONNRESET, "%s", status_words(wc[i].status));
-		finish(conn, op, wc[i].status);
+	struct ibv_wc wc[SENDS_MAX / SIGNAL_EVERY];
+	enum { WC_MAX = sizeof(wc) / sizeof(wc[0]) };
+	int n = WC_MAX;
+	while (conn->send_cq && n == WC_MAX) {
+		n = verbs_poll_cq(conn->send_cq, WC_MAX, wc);
+		if (n < 0)
+			conn_drop(conn, n, "the device's completion queue fails: %s", strerror(-n));
+		if (n > 0)
+			conn->progress_ms = clock_ms();
+		for (int i = 0; i < n; i++)
+			take_completion(conn, &wc[i]);
 	}
 }
 
-static bool is_withdrawn(const struct peer_notice *notice, uint64_t mapping_id)
+void sendq_forget(struct mrshare *conn)
 {
+	while (!sendq_empty(conn))
+		complete_first(conn, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* Whether a work request on the wire touches what the notice withdraws. */
+static bool is_withdrawn(const struct peer_notice *notice, const struct record *record)
+{
+	/* Views of that generation or a later one do not have what it withdrew. */
+	if (record->mapping_id == 0 || record->generation >= notice->generation)
+		return false;
 	if (notice->withdrawn_count == PEER_WITHDRAWN_ALL)
 		return true;
 	for (uint32_t i = 0; i < notice->withdrawn_count; i++) {
-		if (notice->withdrawn[i] == mapping_id)
+		if (notice->withdrawn[i] == record->mapping_id)
 			return true;
 	}
 	return false;
 }
 
-static struct op *free_ack(struct mrshare *conn)
+static int post_ack(struct mrshare *conn)
 {
-	for (size_t i = 0; i < ACKS_MAX; i++) {
-		if (conn->acks[i].done)
-			return &conn->acks[i];
-	}
-	return NULL;
-}
-
-static int post_ack(struct mrshare *conn, struct op *op)
-{
-	uint8_t *bytes = conn->frames + (PEER_RECEIVES + (op - conn->acks)) * PEER_FRAME_SIZE_MAX;
+	/* One is free: the daemon sends a notice only when it has the ack of the one before. */
+	if (conn->acks_on_wire == ACKS_MAX)
+		return -ENOBUFS;
+	uint8_t *bytes = endpoint_ack_frame(conn, conn->next_ack++ % ACKS_MAX);
 	const struct peer_frame frame = {
 		.type = PEER_FRAME_ACK,
 		.ack = { .sequence = conn->notice.sequence, .generation = conn->notice.generation },
@@ -97,96 +344,60 @@ static int post_ack(struct mrshare *conn, struct op *op)
 	ssize_t size = peer_frame_write(&frame, bytes);
 	if (size < 0)
 		return (int)size;
-	struct ibv_sge sge = { .addr = (uintptr_t)bytes, .length = (uint32_t)size, .lkey = conn->frames_mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
-	return sendq_post(conn, op, &wr);
+	struct ibv_sge sge = { .addr = (uintptr_t)bytes, .length = (uint32_t)size, .lkey = conn->memory_mr->lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = conn->tail,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	if (sendq_empty(conn))
+		mark_progress(conn);
+	int r = verbs_post_send(conn->id->qp, &wr);
+	if (r < 0)
+		return r;
+	*record_at(conn, conn->tail++) = (struct record){ .ack = true };
+	conn->acks_on_wire++;
+	return 0;
 }
 
 void sendq_try_ack(struct mrshare *conn)
 {
-	sendq_reap(conn);
 	if (!conn->ack_due || conn->state != CONN_UP)
 		return;
-	for (const struct op *op = conn->ops; op; op = op->next) {
-		if (op->mapping_id && is_withdrawn(&conn->notice, op->mapping_id))
+	for (uint32_t i = conn->head; i != conn->tail; i++) {
+		if (is_withdrawn(&conn->notice, record_at(conn, i)))
 			return;
 	}
-
-	/* One is free: the daemon sends a notice only when it has the ack of the one before. */
-	struct op *op = free_ack(conn);
-	int r = op ? post_ack(conn, op) : -ENOBUFS;
+	int r = post_ack(conn);
 	if (r < 0)
 		conn_drop(conn, r, "an answer to the daemon cannot be sent: %s", strerror(-r));
 	conn->ack_due = false;
 }
 
-/* One look at the queue, acks included. Returns whether the connection lives. */
-static bool look(struct mrshare *conn, const struct op *op, bool *ret_done)
+void sendq_step(struct mrshare *conn)
 {
-	pthread_mutex_lock(&conn->mutex);
 	sendq_reap(conn);
-	if (conn->ack_due)
-		sendq_try_ack(conn);
-	*ret_done = op->done;
-	bool alive = conn->state == CONN_UP;
-	pthread_mutex_unlock(&conn->mutex);
-	return alive;
+	sendq_try_ack(conn);
+	sendq_pump(conn);
 }
 
-/* Sleeps until there may be a completion, or `dead_fd` is readable. */
-static void sleep_for_completion(struct mrshare *conn, const struct op *op, int dead_fd, uint64_t deadline_ms)
+void sendq_take_events(struct mrshare *conn)
 {
 	struct ibv_cq *cq;
-	while (verbs_next_cq_event(conn->send_channel, &cq) == 0)
-		continue;
-	verbs_req_notify_cq(conn->send_cq);
-	bool done;
-	look(conn, op, &done);
-	if (!done)
-		wait_readable(conn->send_channel->fd, dead_fd, deadline_ms);
+	while (conn->send_channel && verbs_next_cq_event(conn->send_channel, &cq) == 0)
+		conn->sends_armed = false;
 }
 
-/* The connection is dead: the device flushes what is on the wire, or loses its queue pair. */
-static void drain(struct mrshare *conn, const struct op *op)
+void sendq_arm(struct mrshare *conn)
 {
-	uint64_t deadline = clock_ms() + DRAIN_MS;
-	bool done = false;
-	while (look(conn, op, &done), !done && clock_ms() < deadline)
-		sleep_for_completion(conn, op, -1, deadline);
-	if (done)
+	if (!conn->send_cq || conn->sends_armed || sendq_empty(conn))
 		return;
-
-	pthread_mutex_lock(&conn->mutex);
-	cm_destroy_qp(conn->id);
-	sendq_reap(conn);
-	while (conn->ops)
-		finish(conn, conn->ops, IBV_WC_WR_FLUSH_ERR);
-	pthread_mutex_unlock(&conn->mutex);
-}
-
-static uint64_t clock_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-void sendq_wait(struct mrshare *conn, struct op *op, uint64_t deadline_ms)
-{
-	uint64_t spin_end = clock_us() + SPIN_US;
-	bool done;
-	while (look(conn, op, &done) && !done) {
-		if (clock_us() < spin_end)
-			continue;
-		sleep_for_completion(conn, op, conn->dead_fd, deadline_ms);
-		if (clock_ms() < deadline_ms)
-			continue;
-		pthread_mutex_lock(&conn->mutex);
-		sendq_reap(conn);
-		if (!op->done)
-			conn_drop(conn, -ETIMEDOUT, "no answer from the daemon's host within the time limit");
-		pthread_mutex_unlock(&conn->mutex);
-	}
-	if (!done)
-		drain(conn, op);
+	conn->sends_armed = true;
+	int r = verbs_req_notify_cq(conn->send_cq);
+	if (r < 0)
+		conn_drop(conn, r, "the device's completion queue fails: %s", strerror(-r));
+	/* What completed before made no event. */
+	sendq_step(conn);
 }

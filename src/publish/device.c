@@ -78,8 +78,7 @@ int publish_device_open(struct publish *publish, struct ibv_context *context, bo
 		return err_set(err, -ENOMEM, "out of memory");
 	}
 	device->publish = publish;
-	int r = device_new(
-		context, publish->config->max_mr_size, publish->config->on_demand, &device->device, err);
+	int r = device_new(context, publish->config->max_mr_size, publish->config->on_demand, &device->device, err);
 	if (r < 0) {
 		if (listed)
 			cm_device_release(&context);
@@ -117,10 +116,8 @@ static void set_rights(struct publish_device *device)
 int publish_device_install(struct publish_device *device, struct err *err)
 {
 	struct publish *publish = device->publish;
-	device->channel_source =
-		event_io_new(publish->loop, device->channel->fd, on_completion_channel, device);
-	device->async_source =
-		event_io_new(publish->loop, device->device->context->async_fd, on_async_event, device);
+	device->channel_source = event_io_new(publish->loop, device->channel->fd, on_completion_channel, device);
+	device->async_source = event_io_new(publish->loop, device->device->context->async_fd, on_async_event, device);
 	if (!device->channel_source || !device->async_source)
 		return err_set(err, -ENOMEM, "out of memory");
 	event_io_set(device->channel_source, EVENT_READ);
@@ -208,8 +205,8 @@ static void close_done(struct job *job)
 
 static bool is_needed(const struct publish_device *device)
 {
-	return !atomic_load(&device->device->gone) || device->queue_pairs || device->makes_group || device->drop_count ||
-	       device->holds;
+	return !atomic_load(&device->device->gone) || device->queue_pairs || device->makes_group ||
+	       device->drop_count || device->holds;
 }
 
 void devices_settle(struct publish *publish)

@@ -171,7 +171,8 @@ static void take_listener(struct publish *publish, size_t index)
 	if (at->id && at->id->verbs)
 		listener->device = publish_device_find(publish, at->id->verbs);
 	if (at->id && !listener->is_wildcard && !listener->device) {
-		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block. */
+		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block.
+		 */
 		cm_id_free(&listener->id);
 		listener->listens = false;
 	}
@@ -191,8 +192,7 @@ static void look_take(struct publish *publish)
 	struct err err;
 	if (look->channel && !publish->channel) {
 		publish->channel = look->channel;
-		publish->channel_source =
-			event_io_new(publish->loop, publish->channel->fd, on_cm_channel, publish);
+		publish->channel_source = event_io_new(publish->loop, publish->channel->fd, on_cm_channel, publish);
 		if (publish->channel_source)
 			event_io_set(publish->channel_source, EVENT_READ);
 		else

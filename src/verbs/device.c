@@ -104,8 +104,8 @@ static int device_open(struct device *device, uint64_t max_mr_size, bool on_dema
 	return 0;
 }
 
-int device_new(struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device,
-	struct err *err)
+int device_new(
+	struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device, struct err *err)
 {
 	struct device *device = calloc(1, sizeof(*device));
 	if (!device)

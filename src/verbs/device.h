@@ -27,8 +27,8 @@ struct device {
 
 /* `max_mr_size` and `on_demand` as the flags say (0: none). `context` stays rdma_cm's. -EOPNOTSUPP: the device cannot
  * do that on demand. */
-int device_new(struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device,
-	struct err *err);
+int device_new(
+	struct ibv_context *context, uint64_t max_mr_size, bool on_demand, struct device **ret_device, struct err *err);
 /* Everything made on the device must be gone. */
 void device_free(struct device **device);
 /* The number of extents that a mapping of `len` bytes is cut into beforehand. */

@@ -3,9 +3,11 @@
 #include "vhost/channel.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 void channel_init(struct channel *channel, int fd, enum channel_kind kind, unsigned int keep)
 {
@@ -17,6 +19,14 @@ void channel_init(struct channel *channel, int fd, enum channel_kind kind, unsig
 	channel_next(channel);
 }
 
+/* The other end of a socket that we listen on shows our own pid as that of its peer. */
+static bool is_own_end(int fd)
+{
+	struct ucred cred = { 0 };
+	socklen_t size = sizeof(cred);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0 && cred.pid == getpid();
+}
+
 static void take_fds(struct channel *channel, struct msghdr *msg)
 {
 	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(msg); cmsg; cmsg = CMSG_NXTHDR(msg, cmsg)) {
@@ -26,6 +36,7 @@ static void take_fds(struct channel *channel, struct msghdr *msg)
 		for (size_t i = 0; i < count; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
+			channel->has_own_end = channel->has_own_end || is_own_end(fd);
 			if (channel->fd_count < channel->keep)
 				channel->fds[channel->fd_count] = fd;
 			else
@@ -56,7 +67,7 @@ static ssize_t read_part(struct channel *channel, void *to, size_t size)
 	take_fds(channel, &msg);
 	if (msg.msg_flags & MSG_CTRUNC)
 		return -EMFILE;
-	return n;
+	return channel->has_own_end ? -ELOOP : n;
 }
 
 static bool header_is_valid(const struct channel *channel)
@@ -101,6 +112,32 @@ int channel_read(struct channel *channel)
 		if (channel->surplus_count)
 			return CHANNEL_SURPLUS;
 	}
+}
+
+bool channel_was_left(int cause)
+{
+	return cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE;
+}
+
+struct channel_text channel_describe(const struct channel *channel, int cause)
+{
+	struct channel_text out;
+	const char *kind = channel->kind == CHANNEL_REQUESTS ? "request" : "reply";
+	switch (cause) {
+	case -EBADMSG:
+		snprintf(out.text, sizeof(out.text), "its message is no vhost-user %s (flags %#x, size %u)", kind,
+			channel->header.flags, channel->header.size);
+		break;
+	case -EMFILE:
+		snprintf(out.text, sizeof(out.text), "file descriptors that it sent did not arrive (see LimitNOFILE)");
+		break;
+	case -ELOOP:
+		snprintf(out.text, sizeof(out.text), "it sent an end of a connection to mrshared itself");
+		break;
+	default:
+		snprintf(out.text, sizeof(out.text), "%s", strerror(-cause));
+	}
+	return out;
 }
 
 void channel_next(struct channel *channel)

@@ -34,6 +34,7 @@ struct channel {
 	unsigned int fd_count;     /* fds that came with the message, the surplus included */
 	int surplus[CHANNEL_FDS_MAX];
 	unsigned int surplus_count;
+	bool has_own_end; /* an fd that came is the other end of a connection to us */
 
 	uint8_t out[VHOST_USER_MESSAGE_MAX];
 	size_t out_size, out_left; /* `out_left` bytes at the end of `out_size` are not yet written */
@@ -49,9 +50,15 @@ enum channel_progress {
 /* `fd` becomes the channel's. `keep` is at most CHANNEL_KEEP_MAX. */
 void channel_init(struct channel *channel, int fd, enum channel_kind kind, unsigned int keep);
 /* An enum channel_progress, or the end of the connection: -ENOTCONN (closed between messages), -ECONNRESET (inside
- * one), -EBADMSG (nothing of its kind, or the framing is lost), -EMFILE (fds were cut off), or another negative errno.
- */
+ * one), -EBADMSG (nothing of its kind, or the framing is lost), -EMFILE (fds were cut off), -ELOOP (the end of a
+ * connection to us came: who has gone would stay connected for as long as we have it), or another negative errno. */
 int channel_read(struct channel *channel);
+/* Whether a connection that ended so was left by the other end. */
+bool channel_was_left(int cause);
+struct channel_text {
+	char text[128];
+} /* What was wrong, in words. */
+channel_describe(const struct channel *channel, int cause);
 /* Forgets the message, so that the next one is read. Its fds must have been taken. */
 void channel_next(struct channel *channel);
 /* Begins to send a message; none may be unwritten, and it is no longer than VHOST_USER_MESSAGE_MAX. `fd` goes with it,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -86,6 +87,7 @@ static int admit(
 	if (r < 0)
 		return r;
 	frontends_link(frontends, frontend);
+	log_message_id("e225e0d3fa794baa8bc6997f5838d721");
 	log_info("%s: connected%s%s", frontend_tag(frontend), socket->path ? " to " : "",
 		socket->path ? socket->path : "");
 	for (const struct frontend_mapping *mapping = frontends->mappings; mapping; mapping = mapping->next) {
@@ -107,11 +109,14 @@ static int on_accept(void *data, int fd)
 }
 
 /* A session frees itself at most. */
-static void pump_all(struct frontends *frontends)
+static void pump_due(struct frontends *frontends)
 {
 	struct frontend *next;
 	for (struct frontend *frontend = frontends->list; frontend; frontend = next) {
 		next = frontend->next;
+		if (!frontend->due)
+			continue;
+		frontend->due = false;
 		session_pump(frontend);
 	}
 }
@@ -139,13 +144,21 @@ static void check_stopped(struct frontends *frontends)
 static void on_wake(void *data)
 {
 	struct frontends *frontends = data;
-	pump_all(frontends);
+	pump_due(frontends);
 	if (frontends->stopped)
 		check_stopped(frontends);
 }
 
+void session_wake(struct frontend *frontend)
+{
+	frontend->due = true;
+	event_timer_set(frontend->frontends->wake, 0);
+}
+
 void frontends_wake(struct frontends *frontends)
 {
+	for (struct frontend *frontend = frontends->list; frontend; frontend = frontend->next)
+		frontend->due = true;
 	event_timer_set(frontends->wake, 0);
 }
 
@@ -291,6 +304,10 @@ int frontends_open(struct frontends *frontends, const struct frontend_socket *so
 	socklen_t size = sizeof(listens);
 	if (!socket->path && getsockopt(socket->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0)
 		return err_set(err, -errno, "--fd %d: %s", socket->fd, strerror(errno));
+	struct sockaddr_un peer;
+	size = sizeof(peer);
+	if (!listens && getpeername(socket->fd, (struct sockaddr *)&peer, &size) < 0)
+		return err_set(err, -ENOTCONN, "--fd %d: the socket neither listens nor is it connected", socket->fd);
 	if (listens)
 		return open_listening(frontends, socket, err);
 	if (frontends->has_sole)

@@ -64,8 +64,8 @@ struct frontend_ops {
 	bool (*is_own_file)(void *data, dev_t dev, ino_t ino);
 	/* No front-end holds the withdrawn mapping any more. */
 	void (*released)(void *data, uint64_t mapping_id);
-	/* The front-end of a connected `fd` has left. */
-	void (*left)(void *data);
+	/* The front-end of a connected `fd` has left, or was dropped for what it did. */
+	void (*left)(void *data, bool was_dropped);
 };
 
 /* `pool` closes fds, maps memory tables, and tells drivers. What is given must outlive it. */

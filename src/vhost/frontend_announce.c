@@ -33,6 +33,7 @@ static struct mrshare_mmap_text {
 static void channel_end(struct frontend *frontend)
 {
 	event_source_free(&frontend->back_io);
+	session_close_fds_later(frontend, &frontend->back);
 	session_close_later(frontend, &frontend->back.fd);
 	frontend->back.out_left = 0;
 }
@@ -40,10 +41,11 @@ static void channel_end(struct frontend *frontend)
 /* Nothing more can be announced over it. What it held is uncertain. */
 static void channel_lost(struct frontend *frontend, int cause)
 {
-	bool is_plain = cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE;
+	bool is_plain = channel_was_left(cause);
 	/* The connection itself may be about to end as well. */
 	log_line(is_plain ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s: its back-end request channel has ended%s%s",
-		frontend->name, is_plain ? "" : ": ", is_plain ? "" : strerror(-cause));
+		frontend_tag(frontend), is_plain ? "" : ": ",
+		is_plain ? "" : channel_describe(&frontend->back, cause).text);
 	channel_end(frontend);
 	sets_lose(&frontend->sets);
 }
@@ -68,12 +70,17 @@ static void take_answer(struct frontend *frontend)
 		return;
 	}
 	struct mrshare_mmap_text text = describe(sets->asked);
+	uint64_t id = sets->asked->id;
+	uint8_t shmid = sets->asked->mmap.shmid;
 	uint64_t took_ms = event_now_ms(frontend->frontends->loop) - frontend->asked_ms;
 	bool forgotten;
 	enum sets_outcome outcome = sets_answer(sets, result, &forgotten);
+	const char *name = frontend_tag(frontend);
+	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, id);
+	log_field("MRSHARE_SHMID", "%u", shmid);
 	log_line(outcome == SETS_WAS_REFUSED ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
-		"%s: %s %s (answer %" PRIu64 " after %" PRIu64 " ms)", frontend->name, text.text, words[outcome],
-		result, took_ms);
+		"%s: %s %s (answer %" PRIu64 " after %" PRIu64 " ms)", name, text.text, words[outcome], result,
+		took_ms);
 	if (forgotten)
 		frontends_settle(frontend->frontends);
 }
@@ -86,10 +93,7 @@ void announce_take_answers(struct frontend *frontend)
 	int r = channel_read(&frontend->back);
 	frontend->back_due = r == CHANNEL_SURPLUS;
 	if (r == CHANNEL_SURPLUS) {
-		int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
-		unsigned int count = channel_take_fds(&frontend->back, fds);
-		for (unsigned int i = 0; i < count; i++)
-			session_close_later(frontend, &fds[i]);
+		session_close_fds_later(frontend, &frontend->back);
 	} else if (r == CHANNEL_MESSAGE) {
 		take_answer(frontend);
 		channel_next(&frontend->back);
@@ -136,6 +140,8 @@ static void say_holes(struct frontend *frontend)
 	frontend->holes_due = false;
 	for (unsigned int shmid = 0; shmid < 256; shmid++) {
 		uint64_t size = frontend->socket->sizes[shmid];
+		if (!size)
+			continue;
 		uint64_t bytes = sets_held_bytes(&frontend->sets, (uint8_t)shmid);
 		if (bytes < size)
 			log_warning("%s: of the %s of region %u it has %s: the rest reads as zeros, and what its "
@@ -184,9 +190,10 @@ static void say_surplus(struct frontend *frontend)
 static void ask_next(struct frontend *frontend)
 {
 	const struct sets_entry *entry;
+	bool was_settled = frontend->sets.settled;
 	enum sets_request request = sets_next(&frontend->sets, &entry);
 	if (request == SETS_NOTHING) {
-		if (frontend->sets.running && !frontend->sets.asked) {
+		if (frontend->sets.settled && !was_settled) {
 			say_surplus(frontend);
 			say_holes(frontend);
 		}
@@ -205,9 +212,9 @@ static void ask_next(struct frontend *frontend)
 
 void announce_pump(struct frontend *frontend, bool may_ask)
 {
-	if (!frontend->back_io || !device_has_shmem(frontend))
+	if (!frontend->back_io)
 		return;
-	if (may_ask && !frontend->back.out_left)
+	if (may_ask && !frontend->back.out_left && device_has_shmem(frontend))
 		ask_next(frontend);
 	int r = channel_write(&frontend->back);
 	if (r < 0) {

@@ -63,6 +63,7 @@ struct frontend_table {
 	struct err err;
 	uint32_t request;
 	bool needs_ack;
+	uint64_t max_bytes;
 };
 
 struct frontend {
@@ -75,9 +76,11 @@ struct frontend {
 	bool is_sole; /* it came by a connected --fd */
 
 	struct channel channel;
-	struct event_source *io; /* NULL: the connection has ended */
-	bool has_message;        /* in the channel, not handled yet */
-	struct event_source *check;
+	struct event_source *io;    /* NULL: the connection has ended */
+	bool has_message;           /* in the channel, not handled yet */
+	struct event_source *check; /* see frontend_session.c */
+	bool check_set;
+	bool due; /* to be pumped */
 
 	uint64_t features, protocol_features; /* acknowledged */
 	bool protocol_set;
@@ -132,6 +135,10 @@ void session_pump(struct frontend *frontend);
 /* The connection ends; `err` may be NULL. The next session_pump() frees what no worker has. */
 void session_end(struct frontend *frontend, int cause, const struct err *err);
 void session_close_later(struct frontend *frontend, int *fd);
+/* All that a channel has received and nobody took. */
+void session_close_fds_later(struct frontend *frontend, struct channel *channel);
+/* It is pumped soon. */
+void session_wake(struct frontend *frontend);
 /* Whether fds may be received. */
 bool session_may_take_fds(const struct frontend *frontend);
 

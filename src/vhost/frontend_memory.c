@@ -17,14 +17,14 @@ static void table_swap(struct frontend *frontend)
 	frontend->memory = frontend->table.memory;
 	frontend->table.memory = NULL;
 	queues_set_memory(frontend, frontend->memory);
-	frontend->sets.foreign = memory_foreign_count(frontend->memory);
+	sets_set_foreign(&frontend->sets, memory_foreign_count(frontend->memory));
 }
 
 static void table_run(struct job *job)
 {
 	struct frontend_table *table = &of_job(job)->table;
 	if (table->looked)
-		memory_map(table->memory, &table->err);
+		memory_map(table->memory, table->max_bytes, &table->err);
 	else
 		memory_look(table->memory, &table->err);
 }
@@ -61,6 +61,8 @@ static int table_start(struct frontend *frontend, struct memory *memory)
 		.memory = memory,
 		.request = frontend->channel.header.request,
 		.needs_ack = request_needs_ack(frontend),
+		/* Two tables of each front-end exist at a time, and half of the address space is for all else. */
+		.max_bytes = MEMORY_ADDRESS_SPACE / 4 / frontend->frontends->config->max_frontends,
 	};
 	worker_pool_submit(frontend->frontends->pool, &table->job);
 	return REQUEST_LATER;

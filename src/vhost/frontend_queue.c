@@ -123,7 +123,7 @@ _Static_assert(FRONTEND_QUEUES_MAX == 1, "each queue needs its own on_kick");
 void frontend_call(struct frontend *frontend, unsigned int queue)
 {
 	frontend->queues[queue].call_due = true;
-	frontends_wake(frontend->frontends);
+	session_wake(frontend);
 }
 
 void frontend_broken(struct frontend *frontend, unsigned int index, const struct err *err)
@@ -137,7 +137,7 @@ void frontend_broken(struct frontend *frontend, unsigned int index, const struct
 			frontend_tag(frontend), index, err->text);
 	}
 	queue->broken = queue->err_due = true;
-	frontends_wake(frontend->frontends);
+	session_wake(frontend);
 }
 
 /*

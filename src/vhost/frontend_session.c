@@ -35,7 +35,7 @@ void session_close_later(struct frontend *frontend, int *fd)
 	*fd = -1;
 }
 
-static void close_all_later(struct frontend *frontend, struct channel *channel)
+void session_close_fds_later(struct frontend *frontend, struct channel *channel)
 {
 	int fds[CHANNEL_FDS_MAX + CHANNEL_KEEP_MAX];
 	unsigned int count = channel_take_fds(channel, fds);
@@ -129,19 +129,25 @@ static bool read_message(struct frontend *frontend)
 	if (r < 0)
 		session_end(frontend, r, NULL);
 	else if (r == CHANNEL_SURPLUS)
-		close_all_later(frontend, &frontend->channel);
+		session_close_fds_later(frontend, &frontend->channel);
 	frontend->has_message = r == CHANNEL_MESSAGE;
 	return frontend->has_message;
+}
+
+/* A session is pumped for many reasons: the time that runs already is left alone. */
+static void set_check(struct frontend *frontend)
+{
+	if (!frontend->check_set)
+		event_timer_set(frontend->check, CHECK_MS);
+	frontend->check_set = true;
 }
 
 static void set_events(struct frontend *frontend)
 {
 	bool reads = !frontend->has_message && session_may_take_fds(frontend);
 	event_io_set(frontend->io, (reads ? EVENT_READ : 0u) | (frontend->channel.out_left ? EVENT_WRITE : 0u));
-	if (reads)
-		event_timer_stop(frontend->check);
-	else
-		event_timer_set(frontend->check, CHECK_MS);
+	if (!reads)
+		set_check(frontend);
 }
 
 /* A write to a call eventfd blocks where another owner has filled it, and made it blocking. With the session gone
@@ -155,13 +161,14 @@ static void release_chores(struct frontend *frontend)
 		ssize_t ignored = preadv2(chores->notify[i], &iov, 1, -1, RWF_NOWAIT);
 		(void)ignored;
 	}
-	event_timer_set(frontend->check, CHECK_MS);
+	set_check(frontend);
 }
 
 static void on_check(void *data)
 {
 	struct frontend *frontend = data;
 	struct pollfd poll_fd = { .fd = frontend->channel.fd, .events = POLLRDHUP };
+	frontend->check_set = false;
 	if (frontend->io && poll(&poll_fd, 1, 0) > 0)
 		session_end(frontend, -ENOTCONN, NULL);
 	session_pump(frontend);
@@ -190,6 +197,8 @@ static bool handle_messages(struct frontend *frontend)
 		frontend->has_message = false;
 		request_dispatch(frontend);
 	}
+	if (frontend->io)
+		session_wake(frontend);
 	return false;
 }
 
@@ -219,18 +228,13 @@ static void on_io(void *data, unsigned int events)
 static void log_end(const struct frontend *frontend, int cause, const struct err *err)
 {
 	const struct channel *channel = &frontend->channel;
+	log_message_id("340ebb93ee2840c68303400852a602b9");
 	if (err)
 		log_warning("%s: dropped: %s", frontend_tag(frontend), err->text);
-	else if (cause == -ENOTCONN || cause == -ECONNRESET || cause == -EPIPE)
+	else if (channel_was_left(cause))
 		log_info("%s: gone%s", frontend_tag(frontend), channel->have ? " in the middle of a message" : "");
-	else if (cause == -EBADMSG)
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)",
-			frontend_tag(frontend), channel->header.flags, channel->header.size);
-	else if (cause == -EMFILE)
-		log_warning("%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)",
-			frontend_tag(frontend));
 	else
-		log_warning("%s: dropped: %s", frontend_tag(frontend), strerror(-cause));
+		log_warning("%s: dropped: %s", frontend_tag(frontend), channel_describe(channel, cause).text);
 }
 
 void session_end(struct frontend *frontend, int cause, const struct err *err)
@@ -245,11 +249,11 @@ void session_end(struct frontend *frontend, int cause, const struct err *err)
 	 * which the last close blocks. */
 	shutdown(frontend->channel.fd, SHUT_RDWR);
 	session_close_later(frontend, &frontend->channel.fd);
-	close_all_later(frontend, &frontend->channel);
+	session_close_fds_later(frontend, &frontend->channel);
 	announce_end(frontend);
 	frontends_settle(frontends);
 	if (frontend->is_sole)
-		frontends->ops->left(frontends->data);
+		frontends->ops->left(frontends->data, err || !channel_was_left(cause));
 }
 
 /*

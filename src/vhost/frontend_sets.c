@@ -26,6 +26,7 @@ int sets_add(struct sets *sets, uint64_t id, const struct mrshare_mmap *mmap, in
 		link = &(*link)->next;
 	entry->next = *link;
 	*link = entry;
+	sets->settled = false;
 	return 0;
 }
 
@@ -61,12 +62,14 @@ bool sets_withdraw(struct sets *sets, uint64_t id)
 	if (!entry)
 		return true;
 	entry->wanted = false;
+	sets->settled = false;
 	return forget(sets, entry);
 }
 
 void sets_start(struct sets *sets)
 {
 	sets->running = true;
+	sets->settled = false;
 	sets->asked_before_start = sets->asked != NULL;
 	for (struct sets_entry *entry = sets->entries; entry; entry = entry->next) {
 		if (entry->held == SETS_HELD)
@@ -79,6 +82,12 @@ void sets_start(struct sets *sets)
 void sets_stop(struct sets *sets)
 {
 	sets->running = false;
+}
+
+void sets_set_foreign(struct sets *sets, unsigned int foreign)
+{
+	sets->foreign = foreign;
+	sets->settled = false;
 }
 
 void sets_free(struct sets *sets)
@@ -129,7 +138,7 @@ static struct sets_entry *next_map(const struct sets *sets)
 
 enum sets_request sets_next(struct sets *sets, const struct sets_entry **ret_entry)
 {
-	if (!sets->running || sets->asked)
+	if (!sets->running || sets->asked || sets->settled)
 		return SETS_NOTHING;
 	sets->asked = next_unmap(sets);
 	sets->asked_unmap = sets->asked != NULL;
@@ -137,6 +146,7 @@ enum sets_request sets_next(struct sets *sets, const struct sets_entry **ret_ent
 		sets->asked = next_map(sets);
 	sets->asked_before_start = false;
 	*ret_entry = sets->asked;
+	sets->settled = !sets->asked;
 	if (!sets->asked)
 		return SETS_NOTHING;
 	return sets->asked_unmap ? SETS_UNMAP : SETS_MAP;
@@ -162,6 +172,7 @@ enum sets_outcome sets_answer(struct sets *sets, uint64_t result, bool *ret_forg
 	struct sets_entry *entry = sets->asked;
 	enum sets_outcome outcome = settle(sets, entry, result);
 	sets->asked = NULL;
+	sets->settled = false;
 	*ret_forgotten = forget(sets, entry);
 	return outcome;
 }
@@ -169,6 +180,7 @@ enum sets_outcome sets_answer(struct sets *sets, uint64_t result, bool *ret_forg
 void sets_unask(struct sets *sets)
 {
 	sets->asked = NULL;
+	sets->settled = false;
 }
 
 unsigned int sets_surplus(const struct sets *sets)
@@ -193,4 +205,5 @@ void sets_lose(struct sets *sets)
 	if (sets->asked)
 		sets->asked->held = SETS_UNCERTAIN;
 	sets->asked = NULL;
+	sets->settled = false;
 }

@@ -44,6 +44,7 @@ struct sets {
 	struct sets_entry *asked; /* of the request without an answer, or NULL */
 	bool asked_unmap;         /* which request that is */
 	bool asked_before_start;  /* a start came since it was sent */
+	bool settled;             /* nothing is to be asked, until something changes */
 };
 
 enum sets_request { SETS_NOTHING, SETS_MAP, SETS_UNMAP };
@@ -57,6 +58,8 @@ int sets_add(struct sets *sets, uint64_t id, const struct mrshare_mmap *mmap, in
 bool sets_withdraw(struct sets *sets, uint64_t id);
 void sets_start(struct sets *sets);
 void sets_stop(struct sets *sets);
+/* A table was accepted that has so many entries which are not ours. */
+void sets_set_foreign(struct sets *sets, unsigned int foreign);
 void sets_free(struct sets *sets);
 
 /* The request to send now, if any; `ret_entry` is its entry. It counts as sent. */

@@ -279,6 +279,9 @@ int listener_new_fd(struct event_loop *loop, struct worker_pool *pool, int fd, l
 		address.sun_path);
 	listener->fd = fd;
 	int r = fd_set_nonblocking(fd);
+	/* Who connects sees the pid of who called listen() last: channel.c tells our connections by that. */
+	if (r == 0 && listen(fd, BACKLOG) < 0)
+		r = -errno;
 	if (r < 0)
 		err_set(err, r, "%s: %s", listener->name, strerror(-r));
 	else

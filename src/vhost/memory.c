@@ -227,23 +227,27 @@ static int find_page(const struct slot *slot, size_t *ret_page, struct err *err)
 {
 	struct statfs fs;
 	*ret_page = 0;
+	/* Only files made of memory can be sealed; asking another for its file system may wait for a server. */
+	if (!slot->is_regular || fcntl(slot->fd, F_GET_SEALS) < 0)
+		return 0;
 	if (fstatfs(slot->fd, &fs) < 0)
 		return err_set(err, -errno, "looking at its file system: %s", strerror(errno));
-	uint32_t magic = (uint32_t)fs.f_type;
-	if (slot->is_regular && magic == TMPFS_MAGIC)
-		*ret_page = (size_t)sysconf(_SC_PAGESIZE);
-	else if (slot->is_regular && magic == HUGETLBFS_MAGIC)
-		*ret_page = (size_t)fs.f_bsize;
+	*ret_page = (uint32_t)fs.f_type == HUGETLBFS_MAGIC ? (size_t)fs.f_bsize : (size_t)sysconf(_SC_PAGESIZE);
 	return 0;
 }
 
 /* Maps whole pages around the entry, which with huge pages need not begin or end with one. */
-static int map_slot(struct slot *slot, struct err *err)
+static int map_slot(struct slot *slot, uint64_t *left, struct err *err)
 {
 	size_t page;
 	int r = find_page(slot, &page, err);
 	if (r < 0 || !page)
 		return r;
+	if (slot->entry.size > *left)
+		return err_set(err, -E2BIG,
+			"with it there were more bytes than one front-end's memory can have here: for larger guests "
+			"lower --max-front-ends");
+	*left -= slot->entry.size;
 	struct lent *lent = calloc(1, sizeof(*lent));
 	if (!lent)
 		return err_set(err, -ENOMEM, "out of memory");
@@ -262,13 +266,19 @@ static int map_slot(struct slot *slot, struct err *err)
 	return 0;
 }
 
-int memory_map(struct memory *memory, struct err *err)
+int memory_map(struct memory *memory, uint64_t max_bytes, struct err *err)
 {
+	uint64_t left = max_bytes;
+	for (unsigned int i = 0; i < memory->count; i++) {
+		const struct slot *slot = &memory->slots[i];
+		/* Those from the table before fitted into as much. */
+		left -= slot->lent ? slot->entry.size : 0;
+	}
 	int r = 0;
 	for (unsigned int i = 0; i < memory->count; i++) {
 		struct slot *slot = &memory->slots[i];
 		if (slot->fd >= 0 && r == 0 && !slot->is_own) {
-			r = map_slot(slot, err);
+			r = map_slot(slot, &left, err);
 			if (r < 0)
 				err_prefix(err, "memory entry %u", i);
 		}

@@ -30,6 +30,9 @@
 
 enum { MEMORY_ENTRIES_MAX = 8 };
 
+/* Of a process on x86-64, which has the least. */
+#define MEMORY_ADDRESS_SPACE (UINT64_C(1) << 47)
+
 /* One region of SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG, in the order of its fields there. */
 struct memory_entry {
 	uint64_t guest_addr, size, user_addr, mmap_offset;
@@ -53,7 +56,8 @@ int memory_new_without(
 int memory_look(struct memory *memory, struct err *err);
 /* `is_own` is asked of each new entry. */
 void memory_mark_own(struct memory *memory, bool (*is_own)(void *data, dev_t dev, ino_t ino), void *data);
-int memory_map(struct memory *memory, struct err *err);
+/* -E2BIG where more than `max_bytes` would be mapped. */
+int memory_map(struct memory *memory, uint64_t max_bytes, struct err *err);
 void memory_free(struct memory **memory);
 
 /* Entries that are not files of our own mappings. */

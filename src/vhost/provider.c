@@ -257,6 +257,7 @@ static void session_pump(struct provider *provider)
 /* The connection ends: what was read ahead is dropped. */
 static void session_end(struct provider *provider, int cause)
 {
+	log_message_id("38a15d78c23044dcbc614c56ce47fe19");
 	switch (-cause) {
 	case ENOTCONN:
 		log_info("%s: disconnected", tag(provider));
@@ -265,16 +266,8 @@ static void session_end(struct provider *provider, int cause)
 	case EPIPE:
 		log_info("%s: disconnected in the middle of a message", tag(provider));
 		break;
-	case EBADMSG:
-		log_warning("%s: dropped: its message is no vhost-user request (flags %#x, size %u)", tag(provider),
-			provider->channel.header.flags, provider->channel.header.size);
-		break;
-	case EMFILE:
-		log_warning(
-			"%s: dropped: file descriptors that it sent did not arrive (see LimitNOFILE)", tag(provider));
-		break;
 	default:
-		log_warning("%s: dropped: %s", tag(provider), strerror(-cause));
+		log_warning("%s: dropped: %s", tag(provider), channel_describe(&provider->channel, cause).text);
 		break;
 	}
 
@@ -390,6 +383,7 @@ static int on_accept(void *data, int fd)
 	channel_init(&provider->channel, fd, CHANNEL_REQUESTS, 1);
 	providers->count++;
 	event_io_set(provider->io, EVENT_READ);
+	log_message_id("6bf892ad203245218de0930a37a4946e");
 	log_info("%s: connected", tag(provider));
 	return 0;
 }

@@ -213,7 +213,8 @@ static int access_break(struct virtqueue *vq, int code, const char *what, uint64
 			"%s at %#llx is not inside one region of the memory table that we may access", what,
 			(unsigned long long)addr);
 	vq->running = false;
-	return err_set(err, code, "%s at %#llx: the file of that memory was truncated", what, (unsigned long long)addr);
+	return err_set(err, code, "%s at %#llx: the file of that memory was truncated, or its file system is full",
+		what, (unsigned long long)addr);
 }
 
 static int load_u16(struct virtqueue *vq, uint64_t addr, uint16_t *ret_value, struct err *err)

@@ -1,4 +1,4 @@
-"""frames.py: the bytes of the peer protocol, as mrshare-protocol(7) has them."""
+# frames.py: the bytes of the peer protocol, as mrshare-protocol(7) has them.
 # SPDX-License-Identifier: BSD-2-Clause
 # Written from that page alone. What breaks its bounds raises Broken: the peer disconnects.
 import os

@@ -1,9 +1,9 @@
-"""peer.py: a peer of mrshared that shares no code with it, written from mrshare-protocol(7).
-
+# peer.py: a peer of mrshared that shares no code with it, written from mrshare-protocol(7).
+# SPDX-License-Identifier: BSD-2-Clause
+"""
 peer.py HOST SOURCE [write] [versions LOWEST HIGHEST]; then a command a line on standard input:
     list | read SHMID OFFSET SIZE | sum SHMID OFFSET SIZE | write SHMID OFFSET TEXT | add SHMID OFFSET N
 """
-# SPDX-License-Identifier: BSD-2-Clause
 import hashlib
 import os
 import select

@@ -1,4 +1,4 @@
-"""verbs.py: a reliable connection over libibverbs and librdmacm, by ctypes."""
+# verbs.py: a reliable connection over libibverbs and librdmacm, by ctypes.
 # SPDX-License-Identifier: BSD-2-Clause
 # Structs as in rdma-core's infiniband/verbs.h and rdma/rdma_cma.h. What is inline there is called
 # through the context's table of operations, as the inline functions do.

@@ -1,6 +1,7 @@
 # test_frontend_maps.py: what is announced to front-ends, when, and how it is taken back.
 # SPDX-License-Identifier: BSD-2-Clause
 import os
+import signal
 import struct
 import time
 
@@ -349,6 +350,22 @@ class Maps(FrontEndCase):
         self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
         self.want(0, front_end.flush(), "a flush")
 
+    def test_fds_with_what_is_no_answer(self):
+        """Fds that come with bytes that end the back-end channel are closed, as often as that is done."""
+        served = self.serve()
+        front_end = self.negotiated()
+        before = served.fd_count()
+        for header in (struct.pack("=III", 9, 0, 8), struct.pack("=III", 9, 5, 1 << 31)) * 5:
+            fe.socket.send_fds(front_end.back, [header], [front_end.kick] * 250)
+            front_end.back.close()
+            front_end.back, given = fe.socket.socketpair()
+            with given:
+                self.wait_until(lambda: front_end.call(fe.SET_BACKEND_REQ_FD, b"", [given.fileno()]) == "0",
+                                "another back-end channel", "0")
+            self.wait_until(lambda: served.fd_count() <= before, "open fds", before, served.fd_count)
+        served.wait_log("channel has ended: its message is no vhost-user reply")
+        self.want_alive(front_end)
+
     def test_fds_on_the_last_byte_of_an_answer(self):
         """An answer that came byte by byte, each with fds, counts when its last byte is there."""
         served = self.serve(*PATIENT)
@@ -420,3 +437,43 @@ class Maps(FrontEndCase):
         self.want("0", full.start(base=0, extra=extra, extra_fds=[self.memfd()] * 7), "a start with a full table")
         self.want([], full.serve(), "what is announced")
         served.wait_log("front-end 2 .*of the 64 MiB of region 0 it has 0 bytes", mark)
+
+    def test_static_ones_that_a_reload_changes(self):
+        """What a reload adds is announced, what it removes is taken back; a front-end that is stopped keeps its range."""
+        def line(name, at):
+            path = os.path.join(self.logs, name)
+            with open(path, "ab") as file:
+                file.truncate(PAGE)
+            return f"shmid=0,path={path},shm-offset={at * PAGE}\n"
+
+        def reload(*lines):
+            with open(map_file, "w") as file:
+                file.write("".join(lines))
+            mark = served.mark()
+            served.send_signal(signal.SIGHUP)
+            return mark
+        map_file = os.path.join(self.logs, "maps")
+        with open(map_file, "w") as file:
+            file.write(line("a", 0))
+        served = self.serve(*HASTY, "--map-file", map_file)
+        front_end = self.running()
+        self.want(self.maps(0), front_end.serve(), "what the first start brought")
+        mark = reload(line("a", 0), line("b", 1))
+        self.want(self.maps(1), front_end.serve(), "what a reload brought")
+        served.wait_log("1 added, 0 removed", mark)
+        mark = reload(line("b", 1))
+        self.want([("unmap", 0, 0, PAGE, 0)], front_end.serve(), "what the next one took back")
+        served.wait_log("0 added, 1 removed", mark)
+
+        self.want(0, front_end.stop(), "the base at the stop")
+        mark = reload(line("a", 1))
+        served.wait_log("which is stopped, has it still", mark)
+        served.wait_log("overlaps a mapping", mark)
+        served.wait_log("0 added, 1 removed, 1 failed", mark)
+        self.want("0", front_end.start(), "a second start")
+        self.want([("unmap", 0, PAGE, PAGE, 0)], front_end.serve(), "what the second start brought")
+        mark = reload(line("a", 1))
+        self.want(self.maps(1), front_end.serve(), "what is there when the range is free")
+        served.wait_log("1 added, 0 removed, 0 failed", mark)
+        reload(line("a", 0))
+        self.want([("unmap", 0, PAGE, PAGE, 0)] + self.maps(0), front_end.serve(), "what the last one changed")

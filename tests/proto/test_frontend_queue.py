@@ -288,6 +288,86 @@ class Tables(FrontEndCase):
         self.want(True, front_end.called(), "a call after it")
         front_end.call_fd = old
 
+    def test_own_ends(self):
+        """Who sends an end of a connection to the daemon, and leaves, would be connected for ever."""
+        served = self.serve("--max-front-ends", "2", "--max-providers", "1")
+
+        def half(front_end):
+            fe.socket.send_fds(front_end.socket, [struct.pack("=III", fe.SET_MEM_TABLE, VERSION, 40)], [front_end.socket.fileno()])
+
+        def channel(front_end):
+            front_end.negotiate(back=False)
+            front_end.send(fe.SET_BACKEND_REQ_FD, b"", [front_end.socket.fileno()])
+
+        def answer(front_end):
+            front_end.negotiate()
+            fe.socket.send_fds(front_end.back, [b"x"], [front_end.socket.fileno()])
+
+        def crossed(front_end):
+            fe.socket.send_fds(front_end.socket, [b"x"], [self.front_ends[-2].socket.fileno()])
+        for way in (half, channel, answer, crossed):
+            pair = [self.connect(), self.connect()]
+            for front_end in pair:
+                way(front_end)
+            for front_end in pair:
+                front_end.close()
+            served.wait_log("it sent an end of a connection to mrshared itself")
+            served.settled()
+        for _ in range(2):
+            provider = self.provider(served)
+            fe.socket.send_fds(provider.socket, [fe.message(9, bytes(40))[:12]], [provider.socket.fileno()])
+            provider.close()
+            served.settled()
+
+    def test_hang_up_beside_a_busy_one(self):
+        """That others are served does not put off that somebody's end is noticed while its fds are being closed."""
+        served = self.serve()
+        front_end, other = self.running(), self.running()
+        with self.lingering() as fd:
+            front_end.send(fe.SET_OWNER, b"", [fd.fileno()])
+        self.want("-EBADF", fe.in_words(struct.unpack("=Q", front_end.reply(fe.SET_OWNER))[0]), "SET_OWNER with an fd")
+        mark = served.mark()
+        front_end.close()
+        end = time.monotonic() + 5
+        while "front-end 1" not in served.log_since(mark) and time.monotonic() < end:
+            self.want(0, other.flush(), "another front-end's flush")
+            time.sleep(0.02)
+        self.want_in("front-end 1", served.log_since(mark), "the log while others flush")
+
+    def lingering(self):
+        """A socket whose close waits for 8 s."""
+        listening = socket.create_server(("127.0.0.1", 0))
+        other_end = socket.socket()
+        other_end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        other_end.connect(listening.getsockname())
+        lingers, _ = listening.accept()
+        listening.close()
+        self.addCleanup(other_end.close)
+        lingers.setblocking(False)
+        try:
+            while True:
+                lingers.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+        lingers.setblocking(True)
+        lingers.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 8))
+        return lingers
+
+    def test_huge_tables(self):
+        """A front-end that lends a sparse file of any size leaves the others, and the daemon, room to live."""
+        self.need(not self.sanitized, "AddressSanitizer has the address space")
+        self.serve()
+        big = self.memfd(1 << 46)
+        other = self.negotiated()
+        for _ in range(6):
+            front_end = self.negotiated()
+            self.want("-E2BIG", front_end.call(fe.SET_MEM_TABLE, table((0, 1 << 42, 0, 0)), [big]), "4 TiB of one front-end")
+            for i in range(3):
+                entry = bytes(8) + struct.pack("=QQQQ", i << 40, 1 << 40, i << 40, 0)
+                self.want("0" if i < 2 else "-E2BIG", front_end.call(fe.ADD_MEM_REG, entry, [big]), f"TiB {i + 1} of one front-end")
+        self.want("0", other.start(base=0, extra=[(1 << 40, 4 << 30, 1 << 50, 0)], extra_fds=[big]), "another front-end's start")
+        self.want(0, other.flush(), "its flush")
+
     def test_files_that_hang(self):
         """Fds of a file system whose server does not answer, in every message that takes one: everybody else is served."""
         with self.fuse() as server:
@@ -422,8 +502,27 @@ class Flushes(FrontEndCase):
             server.process.kill()
             self.want(1, front_end.flush(), "a flush whose sync fails")
             front_end.serve()
+            served.wait_log("cannot sync the file of mapping 1")
+            self.want_free(provider)
             self.want(0, front_end.flush(), "a flush when the front-end has let go")
-            self.want("0", provider.map(self.memfd()), "map into the range")
+            served.kill()
+
+    def want_free(self, provider):
+        self.wait_until(lambda: provider.map(self.memfd()) == "0", "map into the range", "0 in the end")
+
+    def test_removal_syncs(self):
+        """What a guest wrote and did not flush is made durable when the mapping is removed: later flushes do not know it."""
+        with self.fuse(flush=False) as server:
+            served = self.serve("--any-filesystem", leaks=False)
+            provider = self.provider(served)
+            self.want("0", provider.map(self.keep(server.open())), "map of a file on FUSE")
+            front_end = self.running()
+            front_end.serve()
+            server.process.kill()
+            provider.send(fe.message(10, struct.pack("=B7xQQQQ", 0, 0, 0, PAGE, 0)))
+            front_end.serve()
+            self.want("0", provider.answer(10), "unmap")
+            served.wait_log("cannot sync the file of mapping 1")
             served.kill()
 
     def test_end_under_a_flush(self):

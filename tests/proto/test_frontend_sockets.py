@@ -204,6 +204,23 @@ class Sockets(FrontEndCase):
         with open(f"/proc/{process.pid}/stat") as stat_file:
             return sum(map(int, stat_file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
+    def test_connected_fd_whose_front_end_is_dropped(self):
+        """What the front-end did wrong is in the exit code."""
+        self.with_fd_3()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            process = self.passed(theirs)
+            ours.sendall(bytes(12))
+            self.want(1, process.wait(10), "exit code")
+        self.want_in("dropped", self.log_of_passed(), "the log")
+
+    def test_unconnected_fd(self):
+        self.with_fd_3()
+        with socket.socket(socket.AF_UNIX) as unconnected:
+            process = self.passed(unconnected)
+            self.want(1, process.wait(10), "exit code")
+        self.want_in("neither listens nor is it connected", self.log_of_passed(), "what it says")
+
     def test_fd_and_path_exclude_each_other(self):
         self.with_fd_3()
         one, two = socket.socketpair()

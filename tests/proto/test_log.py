@@ -10,6 +10,7 @@ import unittest
 
 import daemon
 from case import Case
+from frontend import FrontEndCase
 from wire import M, MAP, PAGE, Provider, map_message, payload
 
 
@@ -171,6 +172,10 @@ class Json(Case):
         me_pid = str(os.getpid())
         self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
                    "MRSHARE_LEN": str(2 * M)}, {key: value for key, value in mapped.items() if key.startswith("MRSHARE_")}, "fields")
+        for word, identity in (("mapped", "a03d18c5a45b4bf1a7c2daf206a203a0"), ("connected", "6bf892ad203245218de0930a37a4946e"), ("disconnected", "38a15d78c23044dcbc614c56ce47fe19")):
+            line = next(line for line in lines if re.search(rf": {word}\b", line["message"]))
+            self.want(identity, line.get("MESSAGE_ID"), f"MESSAGE_ID of {word}")
+        self.want(False, any("MESSAGE_ID" in line for line in lines if "ready" in line["message"]), "a MESSAGE_ID of another line")
         refused = next(line for line in lines if "refused" in line["message"])
         self.want(("warning", me_pid, "6"), (refused["level"], refused["MRSHARE_PROVIDER_PID"], refused["ERRNO"]), "a refusal")
 
@@ -188,6 +193,31 @@ class Json(Case):
             me.map(self.keep(os.open(path, os.O_RDWR)))
             me.unmap()
         self.want(True, len(self.lines(served)) > 2, "whether all lines are JSON")
+
+
+class JsonOfFrontEnds(FrontEndCase):
+    def test_fields(self):
+        """Lines of a front-end's life say whose they are, and which mapping."""
+        served = self.serve("--log-json", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        me = self.provider(served)
+        self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
+        front_end = self.running()
+        front_end.serve()
+        me.close()
+        front_end.serve()
+        front_end.close()
+        self.wait_until(lambda: ": gone" in served.log(), "log", "gone", served.log)
+        lines = [json.loads(line) for line in served.log().splitlines()]
+        mine = [line for line in lines if line["message"].startswith("front-end")]
+        for line in mine:
+            self.want((str(os.getpid()), str(os.getuid()), "1"), tuple(line.get(f"MRSHARE_FRONTEND{key}") for key in ("_PID", "_UID", "")),
+                      f"fields of {line}")
+        for word in ("announced", "taken back"):
+            found = [line for line in mine if re.search(rf"\d {word} ", line["message"])]
+            self.want([("1", "0")], [(line["MRSHARE_MAPPING_ID"], line["MRSHARE_SHMID"]) for line in found], f"fields of what was {word}")
 
 
 @unittest.skipUnless(os.geteuid() == 0, "a journal of its own needs root")
@@ -239,7 +269,7 @@ class Journal(Case):
         self.providers.append(me)
         self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
         mapped = self.read(": mapped ")
-        wanted = {"MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
+        wanted = {"MESSAGE_ID": "a03d18c5a45b4bf1a7c2daf206a203a0", "MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
                   "MRSHARE_SHM_OFFSET": str(M), "MRSHARE_LEN": str(M)}
         self.want(wanted, {key: mapped.get(key) for key in wanted}, "fields of a mapping")
         self.want("-ENXIO", me.map(self.memfd(), shmid=7), "map")

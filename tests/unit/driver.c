@@ -30,7 +30,7 @@ struct memory *driver_table(const struct driver *driver)
 	ck_assert_int_eq(memory_new(entries, 3, fds, false, &memory, &err), 0);
 	ck_assert_int_eq(memory_look(memory, &err), 0);
 	memory_mark_own(memory, is_third, &asked);
-	ck_assert_int_eq(memory_map(memory, &err), 0);
+	ck_assert_int_eq(memory_map(memory, UINT64_MAX, &err), 0);
 	return memory;
 }
 

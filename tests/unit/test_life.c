@@ -1173,7 +1173,8 @@ START_TEST(memory_that_a_device_did_not_let_go_is_free_when_it_is_gone)
 }
 END_TEST
 
-/* What is left out for want of memory that may be locked takes nothing of it, and what leaves a device gives it back. */
+/* What is left out for want of memory that may be locked takes nothing of it, and what leaves a device gives it back.
+ */
 START_TEST(the_budget_is_kept_over_devices_that_come_and_go)
 {
 	limit_locked_memory(4 * MIB);

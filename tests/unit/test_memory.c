@@ -49,7 +49,7 @@ static int make(const struct memory_entry *entries, unsigned int count, int *fds
 	r = memory_look(memory, &err);
 	if (r == 0) {
 		memory_mark_own(memory, is_none, NULL);
-		r = memory_map(memory, &err);
+		r = memory_map(memory, UINT64_MAX, &err);
 	}
 	if (r < 0)
 		memory_free(&memory);
@@ -164,7 +164,7 @@ START_TEST(never_maps_own_files_and_files_on_disks)
 	ck_assert_int_eq(memory_new(entries, 3, fds, true, &memory, &err), 0);
 	ck_assert_int_eq(memory_look(memory, &err), 0);
 	memory_mark_own(memory, is_that_file, &own);
-	ck_assert_int_eq(memory_map(memory, &err), 0);
+	ck_assert_int_eq(memory_map(memory, UINT64_MAX, &err), 0);
 	ck_assert_uint_eq(count_fds(), open_fds - 3);
 
 	ck_assert_int_eq(memory_check(memory, MEMORY_GUEST_ADDR, 0, PAGE), 0);
@@ -234,14 +234,14 @@ START_TEST(adds_and_takes_away_entries)
 	struct memory *one, *two, *last;
 	ck_assert_int_eq(memory_new_with(NULL, &first, &fd, true, &one, &err), 0);
 	ck_assert_int_eq(memory_look(one, &err), 0);
-	ck_assert_int_eq(memory_map(one, &err), 0);
+	ck_assert_int_eq(memory_map(one, UINT64_MAX, &err), 0);
 	ck_assert_int_eq(memory_write(one, MEMORY_GUEST_ADDR, 8, "one", 4), 0);
 
 	ck_assert_int_eq(memory_new_with(one, &first, &added, true, &two, &err), -EINVAL);
 	ck_assert_int_ge(added, 0);
 	ck_assert_int_eq(memory_new_with(one, &second, &added, true, &two, &err), 0);
 	ck_assert_int_eq(memory_look(two, &err), 0);
-	ck_assert_int_eq(memory_map(two, &err), 0);
+	ck_assert_int_eq(memory_map(two, UINT64_MAX, &err), 0);
 	ck_assert_uint_eq(count_fds(), open_fds - 2);
 	memory_free(&one);
 

@@ -92,7 +92,7 @@ static int churn(unsigned int times)
 			printf("failed %u %s\n", i, mrshare_error());
 			continue;
 		}
-		failed += mrshare_views(conn, &entries, &count) < 0;
+		failed += mrshare_views(conn, &entries, &count, NULL) < 0;
 		free(entries);
 		mrshare_close(&conn);
 		if ((i + 1) % PROGRESS == 0)

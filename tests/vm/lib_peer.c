@@ -24,7 +24,9 @@ static void do_list(struct mrshare *conn)
 	struct mrshare_entry *entries = NULL;
 	size_t count = 0;
 	char result[64] = "";
-	int r = mrshare_views(conn, &entries, &count);
+	int r = mrshare_refresh(conn);
+	if (r == 0)
+		r = mrshare_views(conn, &entries, &count, NULL);
 	snprintf(result, sizeof(result), "%zu", count);
 	free(entries);
 	answer("list", r, result);

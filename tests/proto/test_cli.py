@@ -1,0 +1,106 @@
+# test_cli.py: what `mrshare` says to arguments that are wrong, and that its --help and errors go where they belong.
+# SPDX-License-Identifier: BSD-2-Clause
+import os
+import re
+
+import daemon
+from case import Case
+
+# Arguments, and what the one line on standard error says.
+USAGE = (
+    ("", "a command is wanted"),
+    ("bogus", "'bogus' is no command"),
+    ("--bogus", "'--bogus' is no command"),
+    ("list", "wanted is the daemon's address, and nothing else"),
+    ("list a b", "wanted is the daemon's address, and nothing else"),
+    ("list --json=x a", "--json=x: no such option"),
+    ("list --output f a", "--output: no such option"),
+    ("list -o f a", "-o: no such option"),
+    ("list --source", "--source needs a value"),
+    ("list --source= a", "--source : wanted is a value that is not empty"),
+    ("list --timeout 0 a", "--timeout 0: wanted is a number from 1 to 86400"),
+    ("list --timeout 1s a", "--timeout 1s: wanted is a number from 1 to 86400"),
+    ("list --timeout 86401 a", "--timeout 86401: wanted is a number from 1 to 86400"),
+    ("watch", "wanted is the daemon's address, and nothing else"),
+    ("watch --continue a", "--continue: no such option"),
+    ("read a", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
+    ("read a 0:0", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
+    ("read a 0:0 1 file", "wanted are the daemon's address, SHMID:OFFSET and LEN"),
+    ("read a 0 1", "0: wanted is SHMID:OFFSET"),
+    ("read a 256:0 1", "256:0: wanted is SHMID:OFFSET"),
+    ("read a 0:-1 1", "0:-1: wanted is SHMID:OFFSET"),
+    ("read a 0:16E 1", "0:16E: wanted is SHMID:OFFSET"),
+    ("read a 0:0x10000000000000000 1", "wanted is SHMID:OFFSET"),
+    ("read a 0:0 1x", "1x: wanted is a length"),
+    ("read a 0:0 -- -1", "-1: wanted is a length"),
+    ("read -o", "-o needs a value"),
+    ("read --continue a 0:0 1", "--continue goes on with a file"),
+    ("read --continue -o - a 0:0 1", "--continue goes on with a file"),
+    ("read --json a 0:0 1", "--json: no such option"),
+    ("write a", "wanted are the daemon's address, SHMID:OFFSET, and perhaps a FILE"),
+    ("write a 0:0 f g", "wanted are the daemon's address, SHMID:OFFSET, and perhaps a FILE"),
+    ("write a x:0", "x:0: wanted is SHMID:OFFSET"),
+    ("atomic a 0:0", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 fetch-and-add", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 add 1", "add: wanted is fetch-and-add or compare-and-swap"),
+    ("atomic a 0:0 fetch-and-add 1 2", "wanted is one number to add"),
+    ("atomic a 0:0 compare-and-swap 1", "wanted are EXPECTED and NEW"),
+    ("atomic a 0:0 compare-and-swap 1 2 3", "fetch-and-add N or compare-and-swap EXPECTED NEW"),
+    ("atomic a 0:0 fetch-and-add x", "x: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add 1K", "1K: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add 18446744073709551616", "wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add -- --1", "--1: wanted is a number of 64 bits"),
+    ("atomic a 0:0 fetch-and-add -1", "-1: no such option"),
+    ("map --shmid 0 f", "--shmid and --shm-offset say where to map"),
+    ("map --shmid 256 --shm-offset 0 f", "--shmid 256: wanted is a number from 0 to 255"),
+    ("map --shmid 0 --shm-offset 1Q f", "--shm-offset 1Q: wanted is a size"),
+    ("map --shmid 0 --shm-offset 0", "wanted is either one FILE or --memfd SIZE"),
+    ("map --shmid 0 --shm-offset 0 --memfd 4K f", "wanted is either one FILE or --memfd SIZE"),
+    ("map --shmid 0 --shm-offset 0 f --", "a command is wanted after --"),
+)
+
+COMMANDS = ("map", "list", "watch", "read", "write", "atomic")
+PEERS = COMMANDS[1:]
+
+
+class Cli(Case):
+    def mrshare(self, *arguments):
+        return daemon.run(os.path.join(os.path.dirname(self.binary), "mrshare"), *arguments)
+
+    def test_usage(self):
+        """Exit code 2, nothing on standard output, and one line that says what is wanted and where there is more."""
+        for line, words in USAGE:
+            code, out, err = self.mrshare(*line.split(" ") if line else ())
+            self.want((2, ""), (code, out), f"exit code and output of 'mrshare {line}'")
+            self.want_in(words, err, f"the error of 'mrshare {line}'")
+            self.want(1, err.count("\n"), f"the lines of the error of 'mrshare {line}'")
+            command = line.split(" ")[0]
+            more = f"mrshare {command} --help" if command in COMMANDS else "mrshare --help"
+            self.want_in(f"(see: {more})\n", err, f"where 'mrshare {line}' says there is more")
+
+    def test_help(self):
+        code, out, err = self.mrshare("--help")
+        self.want((0, ""), (code, err), "exit code and error of mrshare --help")
+        self.want(COMMANDS, tuple(re.findall(r"^  ([a-z]+) {2,}[A-Z]", out, re.M)), "the commands of mrshare --help")
+        for command in COMMANDS:
+            code, out, err = self.mrshare(command, "--help")
+            self.want((0, ""), (code, err), f"exit code and error of mrshare {command} --help")
+            self.want_in(f"Usage: mrshare {command} ", out, f"mrshare {command} --help")
+            wanted = command in PEERS
+            self.want((wanted, wanted), ("--source ADDRESS " in out, "--timeout SECONDS " in out),
+                      f"whether mrshare {command} --help has --source and --timeout")
+            self.want(command in ("list", "watch"), "--json " in out, f"whether mrshare {command} --help has --json")
+
+    def test_no_device(self):
+        """Where there is no RDMA device every command that connects fails with one line."""
+        self.need(not os.path.exists("/dev/infiniband/rdma_cm"), "this machine has RDMA")
+        for line in ("list a", "watch a", "read a 0:0 1", "write a 0:0 /dev/null", "atomic a 0:0 fetch-and-add 1"):
+            code, out, err = self.mrshare(*line.replace(" a", " 127.0.0.1", 1).split(" "))
+            self.want((1, "", 1), (code, out, err.count("\n")), f"exit code, output and lines of error of 'mrshare {line}'")
+            self.want_in("rdma", err.lower(), f"the error of 'mrshare {line}'")
+
+    def test_output_that_fails(self):
+        program = os.path.join(os.path.dirname(self.binary), "mrshare")
+        code, _, err = daemon.run("/bin/sh", "-c", f"'{program}' --help >/dev/full")
+        self.want(1, code, "the exit code where standard output is full")
+        self.want_in("mrshare: standard output: ", err, "the error where standard output is full")

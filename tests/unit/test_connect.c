@@ -1,0 +1,294 @@
+/* test_connect.c: connects that succeed, fail at each step, take too long, are made anew, are given up. */
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_daemon.h"
+
+static struct mrshare *conn;
+
+static void open_handle(void)
+{
+	fake_reset();
+	ck_assert_int_eq(mrshare_new(&conn), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 200), 0);
+}
+
+static void close_handle(void)
+{
+	mrshare_close(&conn);
+	ck_assert_int_eq(fake_objects(), 0);
+}
+
+START_TEST(a_connect_has_grants_and_views)
+{
+	struct mrshare_entry *entries;
+	size_t count;
+	uint64_t generation;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_granted(conn), 0);
+	ck_assert_int_eq(mrshare_views(conn, &entries, &count, NULL), -ENOTCONN);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	ck_assert_uint_eq(mrshare_granted(conn), MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	ck_assert_int_eq(mrshare_views(conn, &entries, &count, &generation), 0);
+	ck_assert_uint_eq(count, 1);
+	ck_assert_uint_eq(generation, 1);
+	ck_assert_uint_eq(entries[0].view.rkey, 101);
+	free(entries);
+	ck_assert_uint_eq(fake.request_flags, 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -EISCONN);
+	ck_assert_str_eq(mrshare_error_call(), "mrshare_connect");
+	ck_assert_int_eq(mrshare_error_code(), -EISCONN);
+	ck_assert_int_eq(mrshare_set_thread(conn, true), -EISCONN);
+}
+END_TEST
+
+/* Each step: not answered, then answered by an error, then all well. */
+START_TEST(a_step_fails)
+{
+	static const int failures[] = { [FAKE_ADDRESS] = -ENETUNREACH, [FAKE_ROUTE] = -ENETUNREACH,
+		[FAKE_REQUEST] = -EHOSTUNREACH, [FAKE_WELCOME] = -ECONNRESET };
+	enum fake_step which = (enum fake_step)(_i / 2);
+	mrshare_set_thread(conn, _i % 2);
+	fake.silent = which;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -ETIMEDOUT);
+	ck_assert_ptr_nonnull(strstr(mrshare_error(), "10.0.0.1: "));
+	fake.silent = FAKE_NO_STEP;
+	fake.failing = which;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), failures[which]);
+	fake.failing = FAKE_NO_STEP;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
+START_TEST(a_call_of_verbs_or_cm_fails)
+{
+	static const char *const functions[] = { "cm_channel_new", "cm_id_new", "cm_resolve_addr", "cm_resolve_route",
+		"cm_connect", "cm_create_qp", "verbs_query_device", "verbs_query_port", "verbs_alloc_pd",
+		"verbs_create_comp_channel", "verbs_create_cq", "verbs_req_notify_cq", "verbs_modify_qp",
+		"verbs_post_recv", "verbs_reg_mr", "verbs_post_send", "verbs_poll_cq" };
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+		for (unsigned int skip = 0; skip < 2; skip++) {
+			open_handle();
+			mrshare_set_thread(conn, _i);
+			fake_fail(functions[i], skip, -EIO);
+			int r = mrshare_connect(conn, "10.0.0.1");
+			ck_assert_msg(r <= 0, "%s: got %d", functions[i], r);
+			if (skip == 0)
+				ck_assert_msg(r < 0, "%s: wanted a failure", functions[i]);
+			if (r < 0)
+				ck_assert_msg(mrshare_error()[0] != '\0', "%s: no words", functions[i]);
+			fake_fail("", 0, 0);
+			if (r < 0)
+				ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+			close_handle();
+		}
+	}
+}
+END_TEST
+
+START_TEST(a_rejection_has_the_daemons_text)
+{
+	fake.reject = "full: 1024 peers";
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -ECONNREFUSED);
+	ck_assert_ptr_nonnull(strstr(mrshare_error(), "full: 1024 peers"));
+	fake.reject = "";
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -ECONNREFUSED);
+	ck_assert_ptr_nonnull(strstr(mrshare_error(), "no one listens"));
+}
+END_TEST
+
+START_TEST(a_cold_neighbour_is_asked_for_again)
+{
+	fake.address_timeouts = 3;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
+START_TEST(a_name_is_looked_up)
+{
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 5000), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "localhost:7471"), 0);
+	fake_disconnect();
+	char byte;
+	while (mrshare_read(conn, 0, 0, &byte, 1) == -ECONNRESET)
+		continue;
+	ck_assert_uint_eq(fake.connects, 2);
+}
+END_TEST
+
+START_TEST(a_source_is_of_the_same_family)
+{
+	ck_assert_int_eq(mrshare_set_source(conn, "::1"), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -EAFNOSUPPORT);
+	ck_assert_int_eq(mrshare_set_source(conn, "10.0.0.2"), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
+START_TEST(an_address_that_is_none)
+{
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1:0x"), -EINVAL);
+	ck_assert_int_eq(mrshare_connect(conn, ""), -EINVAL);
+	char text[] = "x";
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, text, 1), -ENOTCONN);
+	ck_assert_str_eq(mrshare_error_call(), "mrshare_read");
+}
+END_TEST
+
+START_TEST(without_inline_data_it_connects_too)
+{
+	fake.no_inline = true;
+	ck_assert_int_eq(mrshare_set_write(conn, true), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	ck_assert_uint_eq(fake.request_flags, PEER_WANTS_WRITE);
+	ck_assert_int_eq(mrshare_write(conn, 0, 5, "abc", 4), 0);
+	ck_assert_str_eq((char *)fake.region + 5, "abc");
+	ck_assert_uint_eq(fake.inlines, 0);
+}
+END_TEST
+
+static int results[8];
+static unsigned int result_count;
+static void note_result(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	results[result_count++] = completion->result;
+}
+
+START_TEST(a_connect_is_posted)
+{
+	const struct mrshare_how how = { .done = note_result };
+	ck_assert_int_eq(mrshare_set_thread(conn, false), 0);
+	ck_assert_int_eq(mrshare_post_connect(conn, "10.0.0.1", &how, NULL), 0);
+	ck_assert_int_eq(mrshare_post_connect(conn, "10.0.0.1", &how, NULL), -EALREADY);
+	ck_assert_uint_eq(result_count, 0);
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(results[0], 0);
+}
+END_TEST
+
+START_TEST(a_posted_connect_is_cancelled_or_late)
+{
+	struct mrshare_how how = { .done = note_result };
+	uint64_t operation;
+	ck_assert_int_eq(mrshare_set_thread(conn, false), 0);
+	fake.silent = FAKE_REQUEST;
+	ck_assert_int_eq(mrshare_post_connect(conn, "10.0.0.1", &how, &operation), 0);
+	for (int i = 0; i < 5; i++)
+		fake_wait_dispatch(conn);
+	ck_assert_int_eq(mrshare_cancel(conn, operation), 0);
+	ck_assert_int_eq(mrshare_cancel(conn, operation), -ENOENT);
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(results[0], -ECANCELED);
+
+	how.timeout_ms = 20;
+	ck_assert_int_eq(mrshare_post_connect(conn, "10.0.0.1", &how, &operation), 0);
+	DISPATCH_UNTIL(conn, result_count == 2);
+	ck_assert_int_eq(results[1], -ETIMEDOUT);
+	fake.silent = FAKE_NO_STEP;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
+START_TEST(it_connects_anew)
+{
+	char text[4] = "";
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	for (int i = 0; i < 3; i++) {
+		memcpy(fake.region, "ab\0", 4);
+		fake_disconnect();
+		fake.server_id++;
+		int r;
+		/* The loss may be noticed by this call or before it. */
+		while ((r = mrshare_read(conn, 0, 0, text, 4)) == -ECONNRESET)
+			ck_assert_ptr_nonnull(strstr(mrshare_error(), "disconnected"));
+		ck_assert_int_eq(r, 0);
+		ck_assert_str_eq(text, "ab");
+		ck_assert_uint_eq(fake.connects, (unsigned int)i + 2);
+	}
+}
+END_TEST
+
+START_TEST(a_daemon_that_is_gone_is_said_by_each_call)
+{
+	char text[4] = "";
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	fake.reject = "";
+	fake_disconnect();
+	int r = mrshare_read(conn, 0, 0, text, 4);
+	if (r == -ECONNRESET)
+		r = mrshare_read(conn, 0, 0, text, 4);
+	ck_assert_int_eq(r, -ECONNREFUSED);
+	ck_assert_int_eq(mrshare_refresh(conn), -ECONNREFUSED);
+	fake.reject = NULL;
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, text, 4), 0);
+}
+END_TEST
+
+START_TEST(silence_of_the_daemon_ends_the_connection)
+{
+	fake.keepalive_s = 1;
+	const struct mrshare_how how = { .done = note_result };
+	ck_assert_int_eq(mrshare_set_thread(conn, false), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	ck_assert_int_eq(mrshare_post_watch(conn, 1, &how, NULL), 0);
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(results[0], -ECONNRESET);
+}
+END_TEST
+
+START_TEST(a_child_only_fails)
+{
+	struct mrshare_buffer *buffer;
+	char memory[64] = "";
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		bool good = mrshare_read(conn, 0, 0, memory, 4) == -ECHILD && mrshare_refresh(conn) == -ECHILD &&
+			    mrshare_post_read(conn, 0, 0, memory, 4, NULL, NULL) == -ECHILD &&
+			    mrshare_fd(conn) == -ECHILD && mrshare_dispatch(conn) == -ECHILD &&
+			    mrshare_granted(conn) == 0 && mrshare_cancel(conn, 1) == -ECHILD;
+		mrshare_buffer_unregister(&buffer);
+		mrshare_close(&conn);
+		_exit(good && !conn && !buffer ? 0 : 1);
+	}
+	int status;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 4), 0);
+	mrshare_buffer_unregister(&buffer);
+}
+END_TEST
+
+void add_connect_tests(Suite *suite)
+{
+	TCase *tcase = tcase_create("connect");
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, open_handle, close_handle);
+	tcase_add_loop_test(tcase, a_connect_has_grants_and_views, 0, 2);
+	tcase_add_loop_test(tcase, a_step_fails, 2 * FAKE_ADDRESS, 2 * FAKE_WELCOME + 2);
+	tcase_add_test(tcase, a_rejection_has_the_daemons_text);
+	tcase_add_test(tcase, a_cold_neighbour_is_asked_for_again);
+	tcase_add_loop_test(tcase, a_name_is_looked_up, 0, 2);
+	tcase_add_test(tcase, a_source_is_of_the_same_family);
+	tcase_add_test(tcase, an_address_that_is_none);
+	tcase_add_test(tcase, without_inline_data_it_connects_too);
+	tcase_add_test(tcase, a_connect_is_posted);
+	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
+	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);
+	tcase_add_test(tcase, a_daemon_that_is_gone_is_said_by_each_call);
+	tcase_add_test(tcase, silence_of_the_daemon_ends_the_connection);
+	tcase_add_test(tcase, a_child_only_fails);
+	suite_add_tcase(suite, tcase);
+
+	TCase *failures = tcase_create("connect failures");
+	tcase_set_timeout(failures, 60);
+	tcase_add_loop_test(failures, a_call_of_verbs_or_cm_fails, 0, 2);
+	suite_add_tcase(suite, failures);
+}
