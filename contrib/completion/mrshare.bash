@@ -8,7 +8,7 @@ _mrshare() {
     help=$("${program[@]}" --help 2>/dev/null) || return
 
     if [[ $3 =~ ^--[a-z-]+$ ]]; then
-        value=$(sed -nE "s/^  $3 ([^ ]+).*/\1/p" <<<"$help")
+        value=$(sed -nE "s/^  $3(, -[a-z])? ([^ ]+).*/\2/p" <<<"$help")
         [[ $3 != --log-level ]] || value="error|warning|info|debug"
         # Words to choose from are in small letters; for anything else there are files.
         if [[ $value =~ ^[a-z|]+$ ]]; then
@@ -17,7 +17,7 @@ _mrshare() {
             return
         fi
     fi
-    if [[ ! $words ]]; then words=$(sed -nE 's/^  (--[a-z-]+|[a-z]+)( .*)?$/\1/p' <<<"$help" | grep -vx mrshare); fi
+    if [[ ! $words ]]; then words=$(sed -nE 's/^  (--[a-z-]+|[a-z]+)(,? .*)?$/\1/p' <<<"$help" | grep -vx mrshare); fi
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$2")
 }
 

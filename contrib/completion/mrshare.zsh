@@ -16,8 +16,8 @@ help=$(_call_program flags $program --help 2>/dev/null)
 for line in ${(f)help//$'\n        '/  }; do
     if [[ $line =~ '^  ([a-z]+) +(.*)$' && $match[1] != mrshare ]]; then
         commands+=("$match[1]:$match[2]")
-    elif [[ $line =~ '^  (--[a-z-]+)( ([^ ]+))? +(.*)$' ]]; then
-        value=${match[3]//:/\\:}
+    elif [[ $line =~ '^  (--[a-z-]+)(, -[a-z])?( ([^ ]+))? +(.*)$' ]]; then
+        value=${match[4]//:/\\:}
         [[ $match[1] != --log-level ]] || value='error|warning|info|debug'
         case $value in
             '') ;;
@@ -25,7 +25,7 @@ for line in ${(f)help//$'\n        '/  }; do
             [a-z\|]##) value=":value:(${value//|/ })" ;;
             *) value=":$value: " ;;
         esac
-        flags+=("*$match[1][${match[4]//(#m)[\]\[:]/\\$MATCH}]$value")
+        flags+=("*$match[1][${match[5]//(#m)[\]\[:]/\\$MATCH}]$value")
     fi
 done
 

@@ -26,6 +26,7 @@ static log_send_fn *send_to;
 
 static _Thread_local struct log_field next_fields[LOG_FIELDS_MAX];
 static _Thread_local size_t next_field_count;
+static _Thread_local const char *next_message_id;
 
 void log_set_level(enum log_level level)
 {
@@ -74,6 +75,11 @@ void log_field(const char *name, const char *format, ...)
 	text_sanitize(field->value);
 }
 
+void log_message_id(const char *message_id)
+{
+	next_message_id = message_id;
+}
+
 /* A log that nobody reads must not stop the daemon: what would wait is lost. A pipe that has room takes PIPE_BUF. */
 static void write_bytes(const char *bytes, size_t size)
 {
@@ -106,6 +112,8 @@ static void write_json(const struct log_record *record)
 	json_object_object_add(object, "time", json_object_new_string(when));
 	json_object_object_add(object, "level", json_object_new_string(level_names[record->level]));
 	json_object_object_add(object, "message", json_object_new_string(record->text));
+	if (record->message_id)
+		json_object_object_add(object, "MESSAGE_ID", json_object_new_string(record->message_id));
 	for (size_t i = 0; i < record->field_count; i++)
 		json_object_object_add(object, record->fields[i].name, json_object_new_string(record->fields[i].value));
 	char line[PIPE_BUF];
@@ -128,9 +136,10 @@ static void emit(const struct log_record *record)
 
 void log_line(enum log_level level, const char *format, ...)
 {
-	struct log_record record = { .level = level, .field_count = next_field_count };
+	struct log_record record = { .level = level, .message_id = next_message_id, .field_count = next_field_count };
 	memcpy(record.fields, next_fields, next_field_count * sizeof(next_fields[0]));
 	next_field_count = 0;
+	next_message_id = NULL;
 	if ((int)level > atomic_load(&max_level))
 		return;
 

@@ -21,6 +21,7 @@ struct log_field {
 
 struct log_record {
 	enum log_level level;
+	const char *message_id; /* NULL: none */
 	char text[LOG_TEXT_MAX];
 	struct log_field fields[LOG_FIELDS_MAX];
 	size_t field_count;
@@ -42,6 +43,9 @@ int log_set_send(log_send_fn *send);
 /* A field of the line that this thread logs next; what is too long is cut, what is too many left out. Called by what a
  * line names its subject with, see provider_tag() and its like. The first field says whose line it is. */
 void log_field(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The line that this thread logs next tells of an event of that kind: 32 hexadecimal digits, constant. */
+void log_message_id(const char *message_id);
 
 /*
  * From any thread; never blocks: what standard error does not take is lost. Control characters become '?', since parts

@@ -333,6 +333,7 @@ static void life_is_live(struct life *life)
 	}
 
 	const struct mapping *mapping = &life->mapping;
+	log_message_id("a03d18c5a45b4bf1a7c2daf206a203a0");
 	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
@@ -500,12 +501,14 @@ static void on_withdrawn(void *data, uint64_t mapping_id)
 static void life_is_gone(struct life *life)
 {
 	regions_release(life->pipeline->regions, &life->mapping);
-	if (life->err.code == 0)
+	if (life->err.code == 0) {
+		log_message_id("eea8c04b6b3e404dab74e7b50b5d0fd8");
 		log_info("%s: unmapped %s, mapping %" PRIu64, life_tag(life), mapping_format(&life->mapping).text,
 			life->mapping.id);
-	else if (life->was_held)
+	} else if (life->was_held) {
 		log_info("%s: no front-end has mapping %" PRIu64 " any more: its range is free", life_tag(life),
 			life->mapping.id);
+	}
 	life_answer(life);
 	life_free(life);
 }

@@ -67,11 +67,16 @@ static int priority_of(enum log_level level)
 static void send_to_journal(const struct log_record *record)
 {
 	char priority[16], message[8 + LOG_TEXT_MAX], fields[LOG_FIELDS_MAX][32 + sizeof(record->fields[0].value)];
-	struct iovec iov[2 + LOG_FIELDS_MAX];
+	char message_id[64];
+	struct iovec iov[3 + LOG_FIELDS_MAX];
 	int count = 0, n = snprintf(priority, sizeof(priority), "PRIORITY=%d", priority_of(record->level));
 	iov[count++] = (struct iovec){ priority, (size_t)n };
 	n = snprintf(message, sizeof(message), "MESSAGE=%s", record->text);
 	iov[count++] = (struct iovec){ message, (size_t)n };
+	if (record->message_id) {
+		n = snprintf(message_id, sizeof(message_id), "MESSAGE_ID=%s", record->message_id);
+		iov[count++] = (struct iovec){ message_id, (size_t)n };
+	}
 	for (size_t i = 0; i < record->field_count; i++) {
 		const struct log_field *field = &record->fields[i];
 		n = snprintf(fields[i], sizeof(fields[i]), "%s=%s", field->name, field->value);

@@ -125,6 +125,7 @@ void peer_end(struct peer *peer, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
+	log_message_id("b6236d3d2ebe43f9beca5db52688f15c");
 	log_info("peer %s %s", peer_tag(peer), text);
 
 	if (!peer->connecting)
@@ -229,6 +230,7 @@ void peer_admit(struct peer *peer)
 		peer_end(peer, "dropped: cannot give it its rights: %s", strerror(-r));
 		return;
 	}
+	log_message_id("f2b5a4554b444eb584fc98e5a0167226");
 	log_info("peer %s connected on %s: read%s%s", peer_tag(peer), peer->device->device->name,
 		peer->granted & MRSHARE_WRITE ? ", write" : "", peer->granted & MRSHARE_ATOMIC ? ", atomic" : "");
 	peer_send_welcome(peer);

@@ -190,8 +190,8 @@ static int choose_prot(int fd, const struct admission_request *request, const st
 		return 0;
 	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
 		return err_set(err, -EOPNOTSUPP,
-			"this kernel (before Linux 6.2) does not pin a file that is open read-only: "
-			"open it O_RDWR; peers get read access only all the same");
+			"this kernel (before Linux 6.2) does not pin a file that is open read-only: let a provider "
+			"open it O_RDWR (peers get read access only all the same), or run Linux 6.2 or newer");
 	*ret_prot |= PROT_WRITE;
 	return 0;
 }

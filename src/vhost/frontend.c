@@ -87,6 +87,7 @@ static int admit(
 	if (r < 0)
 		return r;
 	frontends_link(frontends, frontend);
+	log_message_id("e225e0d3fa794baa8bc6997f5838d721");
 	log_info("%s: connected%s%s", frontend_tag(frontend), socket->path ? " to " : "",
 		socket->path ? socket->path : "");
 	for (const struct frontend_mapping *mapping = frontends->mappings; mapping; mapping = mapping->next) {

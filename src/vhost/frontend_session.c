@@ -228,6 +228,7 @@ static void on_io(void *data, unsigned int events)
 static void log_end(const struct frontend *frontend, int cause, const struct err *err)
 {
 	const struct channel *channel = &frontend->channel;
+	log_message_id("340ebb93ee2840c68303400852a602b9");
 	if (err)
 		log_warning("%s: dropped: %s", frontend_tag(frontend), err->text);
 	else if (channel_was_left(cause))

@@ -257,6 +257,7 @@ static void session_pump(struct provider *provider)
 /* The connection ends: what was read ahead is dropped. */
 static void session_end(struct provider *provider, int cause)
 {
+	log_message_id("38a15d78c23044dcbc614c56ce47fe19");
 	switch (-cause) {
 	case ENOTCONN:
 		log_info("%s: disconnected", tag(provider));
@@ -382,6 +383,7 @@ static int on_accept(void *data, int fd)
 	channel_init(&provider->channel, fd, CHANNEL_REQUESTS, 1);
 	providers->count++;
 	event_io_set(provider->io, EVENT_READ);
+	log_message_id("6bf892ad203245218de0930a37a4946e");
 	log_info("%s: connected", tag(provider));
 	return 0;
 }

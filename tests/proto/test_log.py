@@ -102,10 +102,16 @@ class Log(Case):
         mark = self.served.mark()
         for index in range(500):
             self.want("-ERANGE", me.map(self.memfd_again, shm_offset=64 * M + index * PAGE), "map")
-        lines = [line for line in self.served.log_since(mark).splitlines() if "SHMEM_MAP refused" in line]
-        self.want(True, 1 <= len(lines) <= 20, f"whether {len(lines)} lines for 500 refusals are a few")
-        line = self.served.wait_log(r"SHMEM_MAP refused.*repeated \d+ times in \d+\.\d s", mark, 15)
-        self.want_in(f"repeated {500 - len(lines)} times", line, "the count")
+
+        def lines():
+            return [line for line in self.served.log_since(mark).splitlines() if "SHMEM_MAP refused" in line]
+
+        def told():
+            """How many refusals the lines tell of; a slow machine takes longer than one count lasts."""
+            counts = [re.search(r" \(repeated (\d+) times in \d+\.\d s\)$", line) for line in lines()]
+            return sum(int(count.group(1)) if count else 1 for count in counts)
+        self.wait_until(lambda: told() == 500, "refusals that the log tells of", 500, told, 15)
+        self.want(True, len(lines()) <= 50, f"whether {len(lines())} lines for 500 refusals are a few")
 
     def test_a_burst_hides_nothing_else(self):
         """Other refusals, other providers and what is no refusal are written meanwhile."""
@@ -172,6 +178,10 @@ class Json(Case):
         me_pid = str(os.getpid())
         self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
                    "MRSHARE_LEN": str(2 * M)}, {key: value for key, value in mapped.items() if key.startswith("MRSHARE_")}, "fields")
+        for word, identity in (("mapped", "a03d18c5a45b4bf1a7c2daf206a203a0"), ("connected", "6bf892ad203245218de0930a37a4946e"), ("disconnected", "38a15d78c23044dcbc614c56ce47fe19")):
+            line = next(line for line in lines if re.search(rf": {word}\b", line["message"]))
+            self.want(identity, line.get("MESSAGE_ID"), f"MESSAGE_ID of {word}")
+        self.want(False, any("MESSAGE_ID" in line for line in lines if "ready" in line["message"]), "a MESSAGE_ID of another line")
         refused = next(line for line in lines if "refused" in line["message"])
         self.want(("warning", me_pid, "6"), (refused["level"], refused["MRSHARE_PROVIDER_PID"], refused["ERRNO"]), "a refusal")
 
@@ -265,7 +275,7 @@ class Journal(Case):
         self.providers.append(me)
         self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
         mapped = self.read(": mapped ")
-        wanted = {"MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
+        wanted = {"MESSAGE_ID": "a03d18c5a45b4bf1a7c2daf206a203a0", "MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
                   "MRSHARE_SHM_OFFSET": str(M), "MRSHARE_LEN": str(M)}
         self.want(wanted, {key: mapped.get(key) for key in wanted}, "fields of a mapping")
         self.want("-ENXIO", me.map(self.memfd(), shmid=7), "map")

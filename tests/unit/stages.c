@@ -12,6 +12,7 @@ int main(void)
 	Suite *suite = suite_create("stages");
 	add_options_tests(suite);
 	add_mapfile_tests(suite);
+	add_admission_tests(suite);
 	add_memory_tests(suite);
 	add_vring_tests(suite);
 	add_region_tests(suite);

@@ -5,6 +5,7 @@
 
 #include <check.h>
 
+void add_admission_tests(Suite *suite);
 void add_memory_tests(Suite *suite);
 void add_vring_tests(Suite *suite);
 void add_options_tests(Suite *suite);

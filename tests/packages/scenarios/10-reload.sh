@@ -7,7 +7,7 @@
 maps=/etc/mrshare-maps
 # counts_mappings WHAT N: a counted check of what systemd and peers see
 counts_mappings() {
-    becomes "$1" mrshared.service StatusText "front-ends: 0, providers: 0, mappings: $2, peers: 0"
+    becomes "$1" mrshared.service StatusText "front-ends: 0, providers: 0, mappings: $2, peers: 0*"
     equal "$1, to peers too" "$2" "$(views "$addr0")"
 }
 
@@ -34,6 +34,7 @@ counts_mappings "the new line is mapped" 2
 printf '%s\n' "shmid=0,path=/dev/shm/mrshare-a" "shmid=0,path=/dev/shm/mrshare-b,shm-offset=nine" >"$maps"
 systemctl reload mrshared.service || true
 logged "a bad file is refused, and its line named" mrshared.service "$maps:2|line 2"
+becomes "as systemctl status does" mrshared.service StatusText "*the last reload failed: $maps:2*"
 becomes "and it goes on serving" mrshared.service ActiveState active
 counts_mappings "with all that it had" 2
 
