@@ -65,7 +65,7 @@ void conn_drop(struct mrshare *conn, int code, const char *format, ...)
 	conn->cause = err;
 	conn->state = CONN_DRAINING;
 	conn->drain_ms = clock_ms() + DRAIN_MS;
-	service_timer(conn, conn->drain_ms);
+	time_due(conn, conn->drain_ms);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	if (conn->id->qp)
 		verbs_modify_qp(conn->id->qp, &attr, IBV_QP_STATE);

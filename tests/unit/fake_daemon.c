@@ -162,8 +162,8 @@ void fake_reset(void)
 	memset(&fake, 0, sizeof(fake));
 	fake.granted = MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC;
 	fake.keepalive_s = 5;
-	const struct mrshare_entry entry = fake_entry(
-		1, 0, FAKE_REGION_SIZE / 2, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	const struct mrshare_entry entry =
+		fake_entry(1, 0, FAKE_REGION_SIZE / 2, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
 	fake_publish(1, &entry, 1);
 }
 
@@ -342,7 +342,8 @@ static void welcome(void)
 	uint8_t bytes[PEER_FRAME_SIZE_MAX];
 	frame.welcome.granted = fake.granted;
 	frame.welcome.generation = fake.generation;
-	frame.welcome.catalog = (struct mrshare_view){ .rkey = CATALOG_KEY, .size = CATALOG_SIZE, .device_name = "fake0" };
+	frame.welcome.catalog =
+		(struct mrshare_view){ .rkey = CATALOG_KEY, .size = CATALOG_SIZE, .device_name = "fake0" };
 	send_frame(bytes, (size_t)peer_frame_write(&frame, bytes));
 }
 

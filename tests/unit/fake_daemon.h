@@ -23,13 +23,13 @@ enum fake_step { FAKE_NO_STEP, FAKE_ADDRESS, FAKE_ROUTE, FAKE_REQUEST, FAKE_WELC
 
 struct fake_daemon {
 	/* What a test sets. */
-	enum fake_step silent, failing;	      /* no answer, or an error, at that step */
-	unsigned int address_timeouts;	      /* before an address is resolved */
-	const char *reject;		      /* the daemon's text; "": rejected by something else */
+	enum fake_step silent, failing; /* no answer, or an error, at that step */
+	unsigned int address_timeouts;  /* before an address is resolved */
+	const char *reject;             /* the daemon's text; "": rejected by something else */
 	unsigned int granted, keepalive_s;
-	bool hold;			      /* what is posted stays on the wire */
+	bool hold; /* what is posted stays on the wire */
 	bool no_inline;
-	unsigned int torn;		      /* readings of a slot that are torn */
+	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
 
 	/* What it saw. */
@@ -66,12 +66,12 @@ int fake_objects(void);
 /* A connected handle, with the right to write. */
 struct mrshare *fake_connected(bool thread);
 /* Dispatches until the condition holds; fails after 5 s. */
-#define DISPATCH_UNTIL(conn, condition)                                          \
-	do {                                                                     \
-		for (int tries_ = 0; !(condition); tries_++) {                   \
-			ck_assert_msg(tries_ < 5000, "never: %s", #condition);   \
-			fake_wait_dispatch(conn);                                \
-		}                                                                \
+#define DISPATCH_UNTIL(conn, condition)                                        \
+	do {                                                                   \
+		for (int tries_ = 0; !(condition); tries_++) {                 \
+			ck_assert_msg(tries_ < 5000, "never: %s", #condition); \
+			fake_wait_dispatch(conn);                              \
+		}                                                              \
 	} while (0)
 /* Waits for the connection's descriptor, 1 ms at most, and dispatches. */
 void fake_wait_dispatch(struct mrshare *conn);

@@ -49,8 +49,10 @@ END_TEST
 /* Each step: not answered, then answered by an error, then all well. */
 START_TEST(a_step_fails)
 {
-	static const int failures[] = { [FAKE_ADDRESS] = -ENETUNREACH, [FAKE_ROUTE] = -ENETUNREACH,
-		[FAKE_REQUEST] = -EHOSTUNREACH, [FAKE_WELCOME] = -ECONNRESET };
+	static const int failures[] = { [FAKE_ADDRESS] = -ENETUNREACH,
+		[FAKE_ROUTE] = -ENETUNREACH,
+		[FAKE_REQUEST] = -EHOSTUNREACH,
+		[FAKE_WELCOME] = -ECONNRESET };
 	enum fake_step which = (enum fake_step)(_i / 2);
 	mrshare_set_thread(conn, _i % 2);
 	fake.silent = which;
