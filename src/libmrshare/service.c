@@ -159,6 +159,7 @@ void service_run(struct mrshare *conn)
 	sendq_take_events(conn);
 	sendq_step(conn);
 	time_check(conn);
+	sendq_pump(conn);
 	if (conn->state == CONN_DRAINING)
 		conn_drain(conn);
 	if (conn->state == CONN_NAMES)

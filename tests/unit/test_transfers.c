@@ -310,6 +310,7 @@ START_TEST(a_silent_wire_ends_the_connection)
 	fake.hold = true;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), -ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(mrshare_error(), "no answer"));
+	ck_assert_int_eq(mrshare_set_timeout(conn, 5000), 0);
 	fake.hold = false;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), 0);
 }
