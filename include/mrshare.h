@@ -14,7 +14,8 @@ extern "C" {
 
 /*
  * Errors. Unless a function says otherwise it returns 0, and a negative errno when it failed; what it returns through a
- * `ret_` pointer is written only when it succeeded. What failed last is kept for each thread, in words too.
+ * `ret_` pointer is written only when it succeeded. What failed last of calls on connections and providers
+ * is kept for each thread, in words too; those on map requests and views return the code alone.
  */
 
 /* The last failure in the calling thread: one line without a newline, empty before the first. Valid until the thread's
@@ -139,7 +140,9 @@ enum mrshare_access {
 
 /* An unconnected handle; mrshare_close() frees it. */
 int mrshare_new(struct mrshare **ret_conn);
+
 /* Settings, for the next connect. */
+
 /* The local address to connect from: an IPv4 or IPv6 address or a name. Default (NULL): what the route says. */
 int mrshare_set_source(struct mrshare *conn, const char *address);
 /* The time limit in ms of a connect, of a reading of the catalog, and of silence: when the wire owes answers and gives

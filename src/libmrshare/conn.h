@@ -93,7 +93,7 @@ struct refresh {
 struct mrshare_buffer {
 	struct mrshare *conn; /* NULL: closed before the buffer */
 	struct mrshare_buffer *next;
-	pid_t pid;
+	unsigned int forks;
 	void *addr;
 	size_t size;
 	struct ibv_mr *mr; /* NULL: no connection, or it could not be registered */
@@ -108,6 +108,7 @@ struct waiter {
 
 struct mrshare {
 	pid_t pid; /* whose this is */
+	unsigned int forks;
 	char *source;
 	unsigned int timeout_ms;
 	bool want_write;
@@ -203,6 +204,8 @@ int error_publish(const struct err *err);
 int error_publish_of(const char *call, int code, const char *text);
 
 /* conn.c */
+/* The forks between the first process and this one: a handle with another number is not ours. */
+unsigned int conn_forks(void);
 /* Begins a public call on a connection and locks it. -ECHILD, not locked, in a process that it does not belong to. */
 int conn_enter(struct mrshare *conn, const char *call);
 /* UP -> DRAINING with this cause; a connect that is under way fails by it. Nothing in other states. What only follows

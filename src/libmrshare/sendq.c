@@ -252,6 +252,9 @@ static void complete_first(struct mrshare *conn, enum ibv_wc_status status)
 	conn->stage_head += record.stage_taken;
 	conn->wire_bytes -= record.ack ? 0 : record.size;
 	conn->acks_on_wire -= record.ack ? 1 : 0;
+	/* Begun anew where it can be: the same bytes again and again are in the cache. */
+	if (sendq_empty(conn))
+		conn->stage_head = conn->stage_tail = 0;
 	struct op *op = record.op;
 	if (!op)
 		return;
