@@ -1,6 +1,6 @@
 # A peer on bare verbs breaks the rules of the protocol: it alone is rejected or dropped, and the log says why.
-# Every fifth row of each table; long-rules does them all.
 # SPDX-License-Identifier: BSD-2-Clause
+# Every fifth row of its tables; long-rules does them all.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
