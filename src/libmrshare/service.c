@@ -278,7 +278,7 @@ bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_m
 void service_posted(struct mrshare *conn, bool waited)
 {
 	sendq_step(conn);
-	if (!conn->thread_runs && !waited)
+	if (conn->thread_watches_sends || (!conn->thread_runs && !waited))
 		sendq_arm(conn);
 	if (conn->thread_runs) {
 		bool looked_after = waited || conn->leader || conn->thread_watches_sends || sendq_empty(conn);
@@ -324,7 +324,7 @@ void service_call_back(struct mrshare *conn)
 static void thread_sleep(struct mrshare *conn)
 {
 	conn->thread_watches_sends = !conn->leader && !sendq_empty(conn);
-	if (conn->thread_watches_sends)
+	if (conn->thread_watches_sends || conn->leader_sleeps)
 		sendq_arm(conn);
 	/* Arming may have found what ends the sleep. */
 	if (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK]))
