@@ -1,6 +1,6 @@
 # An upgrade leaves the daemon that serves alone, and says so; removing ends it; purging leaves nothing.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 180
+# limit: 400
 # shellcheck source=tests/packages/lib.sh
 . /mrshare/tests/packages/lib.sh
 
