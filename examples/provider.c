@@ -1,5 +1,5 @@
-/* provider.c: shares memory of its own through the daemon on this host, until its standard input ends. Needs _GNU_SOURCE.
- * Usage: provider SOCKET SHMID OFFSET TEXT */
+/* provider.c: shares memory of its own through the daemon on this host, until its standard input ends. Needs
+ * _GNU_SOURCE. Usage: provider SOCKET SHMID OFFSET TEXT */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <poll.h>
 #include <stdio.h>

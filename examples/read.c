@@ -24,8 +24,8 @@ static int copy(struct mrshare *conn, unsigned char shmid, uint64_t offset, uint
 			struct mrshare_how how = { .data = slot }; /* no callback: mrshare_poll() returns it */
 			slot->size = len - posted < PIECE ? (size_t)(len - posted) : PIECE;
 			slot->ended = 0;
-			int r = mrshare_post_read(conn, shmid, offset + posted, memory + tail % DEPTH * PIECE,
-				slot->size, &how, NULL);
+			int r = mrshare_post_read(
+				conn, shmid, offset + posted, memory + tail % DEPTH * PIECE, slot->size, &how, NULL);
 			if (r < 0)
 				return r;
 			posted += slot->size;

@@ -25,8 +25,8 @@ static int show_changes(struct mrshare *conn, uint64_t *ret_generation)
 	for (size_t i = 0; i < change_count; i++) {
 		const struct mrshare_change *change = &changes[i];
 		const struct mrshare_entry *entry = change->kind == MRSHARE_WITHDRAWN ? &change->before : &change->now;
-		printf("%c region %u at 0x%" PRIx64 ", %" PRIu64 " bytes\n", " +-~"[change->kind], entry->shmid,
-			entry->shm_offset, entry->view.size);
+		printf("%c region %u at 0x%" PRIx64 ", %" PRIu64 " bytes\n", " +-~"[change->kind], entry -> shmid,
+			entry -> shm_offset, entry -> view.size);
 	}
 	free(changes);
 	free(known);

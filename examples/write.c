@@ -20,7 +20,8 @@ static int write_and_count(struct mrshare *conn, unsigned char shmid, uint64_t o
 	if (r < 0)
 		return r;
 
-	/* The first multiple of 8 behind the text. An addition that failed must not be repeated: it may have been done. */
+	/* The first multiple of 8 behind the text. An addition that failed must not be repeated: it may have been done.
+	 */
 	uint64_t counter = (offset + size + 7) / 8 * 8;
 	r = mrshare_fetch_add(conn, shmid, counter, 1, &before);
 	if (r < 0)

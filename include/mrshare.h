@@ -14,7 +14,8 @@ extern "C" {
 
 /*
  * Errors. Unless a function says otherwise it returns 0, and a negative errno when it failed; what it returns through a
- * `ret_` pointer is written only when it succeeded. What failed last is kept for each thread, in words too.
+ * `ret_` pointer is written only when it succeeded. What failed last of calls on connections and providers
+ * is kept for each thread, in words too; those on map requests and views return the code alone.
  */
 
 /* The last failure in the calling thread: one line without a newline, empty before the first. Valid until the thread's
@@ -139,7 +140,9 @@ enum mrshare_access {
 
 /* An unconnected handle; mrshare_close() frees it. */
 int mrshare_new(struct mrshare **ret_conn);
+
 /* Settings, for the next connect. */
+
 /* The local address to connect from: an IPv4 or IPv6 address or a name. Default (NULL): what the route says. */
 int mrshare_set_source(struct mrshare *conn, const char *address);
 /* The time limit in ms of a connect, of a reading of the catalog, and of silence: when the wire owes answers and gives
@@ -150,7 +153,8 @@ int mrshare_set_write(struct mrshare *conn, bool write);
 /* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun. */
 int mrshare_set_thread(struct mrshare *conn, bool thread);
 /* Disconnects and frees; NULL inside is fine. What is outstanding fails with -ECANCELED, and its callbacks run before
- * this returns. No other call on the connection may be running, and it must not be called from a callback. */
+ * this returns. No other call on the connection may be running. Called from one of its callbacks it does nothing and leaves
+ * the handle as it is; mrshare_error_code() says -EDEADLK. */
 void mrshare_close(struct mrshare **conn);
 
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
@@ -207,7 +211,7 @@ int mrshare_changes(const struct mrshare_entry *before, size_t before_count, con
  * transferred. A range of size 0 is checked no further and succeeds.
  * -ENXIO: a part is not mapped, the error names it; -EACCES: not granted, or the mapping does not allow it; -ESTALE: the
  * mapping was removed meanwhile; -ECONNRESET, -ETIMEDOUT: the connection was lost; -EOVERFLOW; -ENOTCONN: never connected;
- * -EAGAIN: MRSHARE_OPERATIONS_MAX are outstanding; and the errors of mrshare_connect() where it is to connect anew.
+ * and the errors of mrshare_connect() where it is to connect anew.
  */
 
 /* Read and write [shm_offset, shm_offset + size) of region `shmid`. */

@@ -15,8 +15,7 @@ int lookup_start(const char *address, const char *source, struct lookup **ret_lo
 /* Readable when it is over. */
 int lookup_fd(const struct lookup *lookup);
 /* -EINPROGRESS, or its outcome: lists for freeaddrinfo(), that of sources NULL where there is no source. */
-int lookup_result(
-	struct lookup *lookup, struct addrinfo **ret_dests, struct addrinfo **ret_sources, struct err *err);
+int lookup_result(struct lookup *lookup, struct addrinfo **ret_dests, struct addrinfo **ret_sources, struct err *err);
 /* Also while it is under way. */
 void lookup_free(struct lookup **lookup);
 

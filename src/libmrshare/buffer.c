@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/range.h"
 #include "base/size.h"
@@ -39,7 +38,7 @@ int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struc
 	if (!buffer)
 		r = err_set(&err, -ENOMEM, "out of memory");
 	else
-		*buffer = (struct mrshare_buffer){ .pid = conn->pid, .conn = conn, .addr = addr, .size = size };
+		*buffer = (struct mrshare_buffer){ .forks = conn->forks, .conn = conn, .addr = addr, .size = size };
 	if (r == 0 && conn->state == CONN_UP)
 		r = register_now(conn, buffer, &err);
 	if (r == 0) {
@@ -59,7 +58,7 @@ void mrshare_buffer_unregister(struct mrshare_buffer **buffer_ptr)
 	*buffer_ptr = NULL;
 	if (!buffer)
 		return;
-	struct mrshare *conn = buffer->pid == getpid() ? buffer->conn : NULL;
+	struct mrshare *conn = buffer->forks == conn_forks() ? buffer->conn : NULL;
 	if (conn && conn_enter(conn, __func__) == 0) {
 		for (struct mrshare_buffer **link = &conn->buffers; *link; link = &(*link)->next) {
 			if (*link == buffer) {

@@ -15,11 +15,30 @@
 
 enum { DRAIN_MS = 1000 }; /* how long flushed completions are waited for before the queue pair is destroyed instead */
 
+/* Cheaper to look at in each call than the process id. */
+static unsigned int forks;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void forked(void)
+{
+	forks++;
+}
+
+static void count_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+unsigned int conn_forks(void)
+{
+	return forks;
+}
+
 int conn_enter(struct mrshare *conn, const char *call)
 {
 	error_enter(call);
 	/* Another thread may have held the mutex when this process was forked. */
-	if (conn->pid != getpid()) {
+	if (conn->forks != conn_forks()) {
 		struct err err;
 		err_set(&err, -ECHILD, "the connection belongs to process %d, which this one was forked from",
 			(int)conn->pid);
@@ -65,7 +84,7 @@ void conn_drop(struct mrshare *conn, int code, const char *format, ...)
 	conn->cause = err;
 	conn->state = CONN_DRAINING;
 	conn->drain_ms = clock_ms() + DRAIN_MS;
-	service_timer(conn, conn->drain_ms);
+	time_due(conn, conn->drain_ms);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	if (conn->id->qp)
 		verbs_modify_qp(conn->id->qp, &attr, IBV_QP_STATE);
@@ -83,6 +102,8 @@ void conn_drop(struct mrshare *conn, int code, const char *format, ...)
 static int conn_init(struct mrshare *conn)
 {
 	conn->pid = getpid();
+	pthread_once(&fork_once, count_forks);
+	conn->forks = conn_forks();
 	conn->timeout_ms = MRSHARE_DEFAULT_TIMEOUT_MS;
 	conn->threaded = true;
 	conn->refresh.op.place = OP_NOWHERE;
@@ -150,14 +171,30 @@ static void shut_down(struct mrshare *conn)
 	pthread_mutex_unlock(&conn->mutex);
 }
 
+static bool is_in_callback(struct mrshare *conn)
+{
+	if (conn->forks != conn_forks())
+		return false;
+	pthread_mutex_lock(&conn->mutex);
+	bool in_callback = conn->calling_back && pthread_equal(conn->caller_back, pthread_self());
+	pthread_mutex_unlock(&conn->mutex);
+	return in_callback;
+}
+
 void mrshare_close(struct mrshare **conn_ptr)
 {
 	struct mrshare *conn = *conn_ptr;
-	*conn_ptr = NULL;
 	if (!conn)
 		return;
 	error_enter(__func__);
-	if (conn->pid != getpid()) {
+	if (is_in_callback(conn)) {
+		struct err err;
+		err_set(&err, -EDEADLK, "a connection cannot be closed in its own callback");
+		error_publish(&err);
+		return;
+	}
+	*conn_ptr = NULL;
+	if (conn->forks != conn_forks()) {
 		/* Only what is this process's own, whatever state another thread had left the rest in. */
 		service_free(conn);
 		free(conn);

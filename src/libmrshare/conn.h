@@ -54,10 +54,10 @@ enum {
 
 /* A work request on the send queue. They complete in the order of posting, so the records are a ring. */
 struct record {
-	struct op *op;	     /* NULL: an ack, or its operation has ended without it */
+	struct op *op;       /* NULL: an ack, or its operation has ended without it */
 	uint64_t mapping_id; /* what it touches; 0: nothing that can be withdrawn */
 	uint64_t generation; /* of the views that it was made by */
-	uint8_t *user;	     /* where the caller wants what was read to the stage; NULL: nowhere */
+	uint8_t *user;       /* where the caller wants what was read to the stage; NULL: nowhere */
 	const uint8_t *stage;
 	uint32_t size;
 	uint32_t stage_taken; /* bytes of the stage, with what was skipped at its end */
@@ -93,7 +93,7 @@ struct refresh {
 struct mrshare_buffer {
 	struct mrshare *conn; /* NULL: closed before the buffer */
 	struct mrshare_buffer *next;
-	pid_t pid;
+	unsigned int forks;
 	void *addr;
 	size_t size;
 	struct ibv_mr *mr; /* NULL: no connection, or it could not be registered */
@@ -108,6 +108,7 @@ struct waiter {
 
 struct mrshare {
 	pid_t pid; /* whose this is */
+	unsigned int forks;
 	char *source;
 	unsigned int timeout_ms;
 	bool want_write;
@@ -116,7 +117,7 @@ struct mrshare {
 	pthread_mutex_t mutex;
 	enum conn_state state;
 	struct err cause; /* of DRAINING and DOWN */
-	bool connected;	  /* once: the handle stands for that daemon now */
+	bool connected;   /* once: the handle stands for that daemon now */
 	bool closing;
 
 	/* op.c */
@@ -131,13 +132,14 @@ struct mrshare {
 	struct waiter *leader; /* it moves the connection on while it waits */
 	bool leader_sleeps;
 	bool calling_back;
+	pthread_t caller_back; /* who runs the callback */
 	pthread_t thread;
 	bool thread_runs;
 	bool thread_watches_sends;
 	bool thread_waits; /* in a callback that makes a blocking call */
-	int app_fd;    /* an epoll of ready_fd, and of all_fd where there is no thread */
-	int all_fd;    /* an epoll of all that can happen */
-	int ready_fd;  /* readable while there is something for the application */
+	int app_fd;        /* an epoll of ready_fd, and of all_fd where there is no thread */
+	int all_fd;        /* an epoll of all that can happen */
+	int ready_fd;      /* readable while there is something for the application */
 	bool ready;
 	int wake_fd;   /* wakes the service thread */
 	int leader_fd; /* wakes the leader */
@@ -148,8 +150,8 @@ struct mrshare {
 	char address[300]; /* what mrshare_connect() was given */
 	struct lookup *lookup;
 	struct addrinfo *dests, *sources, *dest; /* `dest`: that is tried */
-	uint64_t deadline_ms;			 /* of the connect */
-	uint64_t attempt_ms;			 /* of the try of `dest` */
+	uint64_t deadline_ms;                    /* of the connect */
+	uint64_t attempt_ms;                     /* of the try of `dest` */
 	uint64_t connect_serial;
 	unsigned int granted;
 	unsigned int keepalive_s;
@@ -202,6 +204,8 @@ int error_publish(const struct err *err);
 int error_publish_of(const char *call, int code, const char *text);
 
 /* conn.c */
+/* The forks between the first process and this one: a handle with another number is not ours. */
+unsigned int conn_forks(void);
 /* Begins a public call on a connection and locks it. -ECHILD, not locked, in a process that it does not belong to. */
 int conn_enter(struct mrshare *conn, const char *call);
 /* UP -> DRAINING with this cause; a connect that is under way fails by it. Nothing in other states. What only follows
@@ -220,7 +224,7 @@ void connect_names(struct mrshare *conn);
 void connect_event(struct mrshare *conn, const struct cm_event *event);
 void connect_welcome(struct mrshare *conn, const struct ibv_wc *wc);
 void connect_failed(struct mrshare *conn, const struct err *err);
-/* Acts on time limits that are over. Returns the next one. */
+/* Fails what is over its time limit, before UP. Returns the next one. */
 uint64_t connect_check_time(struct mrshare *conn, uint64_t now);
 
 /* endpoint.c: the verbs objects, with the receives posted, on the device of conn->id. */
@@ -280,6 +284,12 @@ void views_failed(struct mrshare *conn, const struct err *err);
 struct snapshot *snapshot_ref(struct snapshot *snapshot);
 void snapshot_unref(struct mrshare *conn, struct snapshot **snapshot);
 
+/* time.c */
+/* Something is due at that time. */
+void time_due(struct mrshare *conn, uint64_t when_ms);
+/* Acts on what is due. */
+void time_check(struct mrshare *conn);
+
 /* service.c */
 int service_init(struct mrshare *conn);
 /* Closes descriptors; nothing else of the connection is looked at. */
@@ -298,8 +308,6 @@ void service_wake_thread(struct mrshare *conn);
 void service_wake_leader(struct mrshare *conn);
 /* Makes `ready_fd` say whether there is something for the application. */
 void service_update_ready(struct mrshare *conn);
-/* Something is due at that time. */
-void service_timer(struct mrshare *conn, uint64_t when_ms);
 void service_watch_fd(struct mrshare *conn, int fd);
 void service_unwatch_fd(struct mrshare *conn, int fd);
 /* Waits until the operation has ended, or for one that mrshare_poll() may return (NULL); false at the deadline. */

@@ -9,10 +9,9 @@
 #include "libmrshare/conn.h"
 
 enum {
-	ADDRESS_TRY_MS = 200,	/* of one address resolution */
-	READS_MAX = 16,		/* READs on the wire that we ask for */
+	ADDRESS_TRY_MS = 200,   /* of one address resolution */
+	READS_MAX = 16,         /* READs on the wire that we ask for */
 	REASON_NO_LISTENER = 8, /* of the CM: IB specification, table 107 */
-	KEEPALIVE_FACTOR = 3,
 };
 
 static int time_left(uint64_t deadline)
@@ -105,7 +104,7 @@ static void try_next(struct mrshare *conn, struct err *err)
 		for (struct addrinfo *dest = conn->dest; dest; dest = dest->ai_next)
 			count++;
 		conn->attempt_ms = clock_ms() + (uint64_t)(time_left(conn->deadline_ms) / count);
-		service_timer(conn, conn->attempt_ms);
+		time_due(conn, conn->attempt_ms);
 		r = start_attempt(conn, err);
 		if (r < 0)
 			endpoint_close(conn);
@@ -139,7 +138,7 @@ void connect_begin(struct mrshare *conn)
 {
 	struct err err;
 	conn->deadline_ms = clock_ms() + conn->timeout_ms;
-	service_timer(conn, conn->deadline_ms);
+	time_due(conn, conn->deadline_ms);
 	conn->state = CONN_NAMES;
 	int r = lookup_start(conn->address, conn->source, &conn->lookup, &err);
 	if (r == 0)
@@ -313,7 +312,7 @@ void connect_welcome(struct mrshare *conn, const struct ibv_wc *wc)
 	conn->noticed = conn->ack_due = false;
 	conn->notice = (struct peer_notice){ 0 };
 	conn->state = CONN_UP;
-	service_timer(conn, conn->heard_ms + 1000 * KEEPALIVE_FACTOR * (uint64_t)conn->keepalive_s);
+	time_due(conn, conn->heard_ms); /* finds out when it is really due */
 
 	struct op *op;
 	while (conn->state == CONN_UP && (op = TAILQ_FIRST(&conn->lists[OP_CONNECT]))) {
@@ -324,11 +323,7 @@ void connect_welcome(struct mrshare *conn, const struct ibv_wc *wc)
 	}
 }
 
-/*
- * Time
- */
-
-static uint64_t check_attempt(struct mrshare *conn, uint64_t now)
+uint64_t connect_check_time(struct mrshare *conn, uint64_t now)
 {
 	static const char *const missing[] = {
 		[CONN_NAMES] = "the name look-up did not end",
@@ -347,43 +342,6 @@ static uint64_t check_attempt(struct mrshare *conn, uint64_t now)
 	else
 		attempt_failed(conn, &err);
 	return UINT64_MAX;
-}
-
-static uint64_t check_silence(struct mrshare *conn, uint64_t now)
-{
-	uint64_t heard_due = conn->heard_ms + 1000 * KEEPALIVE_FACTOR * (uint64_t)conn->keepalive_s,
-		 wire_due = sendq_empty(conn) ? UINT64_MAX : conn->progress_ms + conn->timeout_ms;
-	if (now >= heard_due)
-		conn_drop(conn, -ECONNRESET, "nothing was heard from the daemon for %u s",
-			KEEPALIVE_FACTOR * conn->keepalive_s);
-	else if (now >= wire_due)
-		conn_drop(conn, -ETIMEDOUT, "no answer from the daemon's host within the time limit");
-	return heard_due < wire_due ? heard_due : wire_due;
-}
-
-static uint64_t check_refresh(struct mrshare *conn, uint64_t now)
-{
-	struct err err;
-	if (conn->refresh.step == REFRESH_NONE)
-		return UINT64_MAX;
-	if (now < conn->refresh.deadline_ms)
-		return conn->refresh.deadline_ms;
-	err_set(&err, -ETIMEDOUT, "%s: the daemon's catalog could not be read whole within the time limit",
-		conn->address);
-	views_failed(conn, &err);
-	return UINT64_MAX;
-}
-
-uint64_t connect_check_time(struct mrshare *conn, uint64_t now)
-{
-	if (conn->state >= CONN_NAMES && conn->state < CONN_UP)
-		return check_attempt(conn, now);
-	if (conn->state == CONN_DRAINING)
-		return now < conn->drain_ms ? conn->drain_ms : UINT64_MAX;
-	if (conn->state != CONN_UP)
-		return UINT64_MAX;
-	uint64_t silence = check_silence(conn, now), refresh = check_refresh(conn, now);
-	return silence < refresh ? silence : refresh;
 }
 
 /*

@@ -138,14 +138,15 @@ static int check_arguments(const struct transfer *transfer, struct err *err)
 		return err_set(err, -EOVERFLOW, "region %u: 0x%" PRIx64 " + %zu bytes is beyond every address",
 			transfer->shmid, transfer->offset, transfer->size);
 	if (transfer->type != OP_READ && transfer->type != OP_WRITE && !is_aligned(transfer->offset, sizeof(uint64_t)))
-		return err_set(err, -EINVAL, "region %u: atomics need an offset that is a multiple of 8, not 0x%" PRIx64,
-			transfer->shmid, transfer->offset);
+		return err_set(err, -EINVAL,
+			"region %u: atomics need an offset that is a multiple of 8, not 0x%" PRIx64, transfer->shmid,
+			transfer->offset);
 	return 0;
 }
 
 /* Leaves the connection locked where it succeeds. */
-static int start(struct mrshare *conn, const char *call, const struct transfer *transfer,
-	const struct mrshare_how *how, bool waited, struct op **ret_op)
+static int start(struct mrshare *conn, const char *call, const struct transfer *transfer, const struct mrshare_how *how,
+	bool waited, struct op **ret_op)
 {
 	struct err err;
 	struct op *op;
@@ -169,8 +170,8 @@ static int start(struct mrshare *conn, const char *call, const struct transfer *
 	return 0;
 }
 
-static int post(struct mrshare *conn, const char *call, const struct transfer *transfer,
-	const struct mrshare_how *how, uint64_t *ret_id)
+static int post(struct mrshare *conn, const char *call, const struct transfer *transfer, const struct mrshare_how *how,
+	uint64_t *ret_id)
 {
 	struct op *op;
 	int r = start(conn, call, transfer, how, false, &op);

@@ -69,8 +69,8 @@ int mrshare_poll(struct mrshare *conn, int timeout_ms, struct mrshare_completion
 			.id = op->id, .data = op->data, .result = op->result, .value = op->value
 		};
 		if (op->result < 0)
-			error_publish_of(op->call, op->result,
-				op->text ? op->text : "out of memory for the words of an error");
+			error_publish_of(
+				op->call, op->result, op->text ? op->text : "out of memory for the words of an error");
 		op_free(conn, op);
 	} else {
 		struct err err;

@@ -37,7 +37,7 @@ static void take_frame(struct mrshare *conn, const struct ibv_wc *wc)
 	if (r < 0 || frame.type != PEER_FRAME_NOTICE) {
 		conn_drop(conn, -EPROTO, "the daemon broke the protocol: it sent %s",
 			r == -EPROTONOSUPPORT ? "a message of an unknown type"
-			: r < 0		      ? "a message that makes no sense"
+			: r < 0               ? "a message that makes no sense"
 					      : "a message that is not its to send now");
 		return;
 	}

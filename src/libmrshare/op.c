@@ -81,7 +81,7 @@ int op_new(struct mrshare *conn, enum op_type type, const char *call, const stru
 	}
 	if (op->deadline_ms != UINT64_MAX) {
 		conn->timed_count++;
-		service_timer(conn, op->deadline_ms);
+		time_due(conn, op->deadline_ms);
 	}
 	*ret_op = op;
 	return 0;

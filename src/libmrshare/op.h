@@ -44,22 +44,22 @@ struct op {
 	enum op_place place;
 	enum op_type type;
 	const char *call; /* for mrshare_error_call() */
-	uint64_t id;	  /* 0: never given out */
+	uint64_t id;      /* 0: never given out */
 
 	uint8_t shmid;
 	uint64_t offset; /* of what is not posted yet; CATALOG: in the catalog */
-	uint8_t *user;	 /* the caller's bytes of it */
-	size_t left;	 /* bytes of it */
+	uint8_t *user;   /* the caller's bytes of it */
+	size_t left;     /* bytes of it */
 	uint64_t operand, expected;
 	uint64_t known; /* WATCHING: the generation; REFRESHING: the first reading that will do */
 
 	struct snapshot *snapshot; /* that its range was checked against; NULL: not yet */
-	size_t entry;		   /* that holds `offset` */
-	unsigned int on_wire;	   /* work requests */
-	bool zero_copy;		   /* of these some use the caller's memory */
+	size_t entry;              /* that holds `offset` */
+	unsigned int on_wire;      /* work requests */
+	bool zero_copy;            /* of these some use the caller's memory */
 
 	uint64_t deadline_ms; /* UINT64_MAX: none */
-	bool ended;	      /* nothing more is posted; the result stands */
+	bool ended;           /* nothing more is posted; the result stands */
 	int result;
 	char *text; /* of a failure; NULL: out of memory for it */
 	uint64_t value;

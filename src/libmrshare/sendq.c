@@ -15,9 +15,9 @@ enum {
 /* What goes on the wire as one work request. */
 struct piece {
 	uint32_t size;
-	uint32_t lkey;	/* of the caller's memory, where it is registered */
-	bool inlined;	/* the device takes the bytes with the work request */
-	bool staged;	/* they go through our memory */
+	uint32_t lkey;  /* of the caller's memory, where it is registered */
+	bool inlined;   /* the device takes the bytes with the work request */
+	bool staged;    /* they go through our memory */
 	uint32_t taken; /* of the stage */
 };
 
@@ -165,7 +165,7 @@ static void take_piece(struct mrshare *conn, struct op *op, const struct piece *
 static void mark_progress(struct mrshare *conn)
 {
 	conn->progress_ms = clock_ms();
-	service_timer(conn, conn->progress_ms + conn->timeout_ms);
+	time_due(conn, conn->progress_ms + conn->timeout_ms);
 }
 
 /* The last piece taken did not go on the wire. */
@@ -252,6 +252,9 @@ static void complete_first(struct mrshare *conn, enum ibv_wc_status status)
 	conn->stage_head += record.stage_taken;
 	conn->wire_bytes -= record.ack ? 0 : record.size;
 	conn->acks_on_wire -= record.ack ? 1 : 0;
+	/* Begun anew where it can be: the same bytes again and again are in the cache. */
+	if (sendq_empty(conn))
+		conn->stage_head = conn->stage_tail = 0;
 	struct op *op = record.op;
 	if (!op)
 		return;

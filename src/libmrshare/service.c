@@ -52,10 +52,9 @@ int service_init(struct mrshare *conn)
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		*fds[i] = -1;
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-		*fds[i] = i < 2 ? epoll_create1(EPOLL_CLOEXEC)
-			  : fds[i] == &conn->timer_fd
-				  ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)
-				  : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		*fds[i] = i < 2                       ? epoll_create1(EPOLL_CLOEXEC)
+			  : fds[i] == &conn->timer_fd ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)
+						      : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (*fds[i] < 0)
 			return -errno;
 	}
@@ -86,17 +85,6 @@ void service_unwatch_fd(struct mrshare *conn, int fd)
 	epoll_ctl(conn->all_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-void service_timer(struct mrshare *conn, uint64_t when_ms)
-{
-	if (when_ms >= conn->timer_ms)
-		return;
-	conn->timer_ms = when_ms;
-	struct itimerspec spec = {
-		.it_value = { .tv_sec = (time_t)(when_ms / 1000), .tv_nsec = (long)(when_ms % 1000) * 1000000 + 1 },
-	};
-	timerfd_settime(conn->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
-}
-
 void service_wake_thread(struct mrshare *conn)
 {
 	fd_signal(conn->wake_fd);
@@ -124,8 +112,7 @@ void service_finished(struct mrshare *conn, const struct op *op)
 	struct waiter *waiter;
 	if (op->place == OP_CALLBACK && conn->thread_runs)
 		service_wake_thread(conn);
-	TAILQ_FOREACH(waiter, &conn->waiters, link)
-	{
+	TAILQ_FOREACH(waiter, &conn->waiters, link) {
 		if (waiter->op != (op->waited ? op : NULL))
 			continue;
 		if (waiter == conn->leader)
@@ -139,18 +126,6 @@ void service_finished(struct mrshare *conn, const struct op *op)
 static bool on_thread(const struct mrshare *conn)
 {
 	return conn->thread_runs && pthread_equal(pthread_self(), conn->thread);
-}
-
-static void check_time(struct mrshare *conn)
-{
-	uint64_t now = clock_ms();
-	if (now < conn->timer_ms)
-		return;
-	fd_clear(conn->timer_fd);
-	/* What the checks find to be due later sets it again. */
-	conn->timer_ms = UINT64_MAX;
-	uint64_t ops = op_check_time(conn, now), connection = connect_check_time(conn, now);
-	service_timer(conn, ops < connection ? ops : connection);
 }
 
 static void drain_cm_events(struct mrshare *conn)
@@ -183,7 +158,7 @@ void service_run(struct mrshare *conn)
 	notice_drain(conn);
 	sendq_take_events(conn);
 	sendq_step(conn);
-	check_time(conn);
+	time_check(conn);
 	if (conn->state == CONN_DRAINING)
 		conn_drain(conn);
 	if (conn->state == CONN_NAMES)
@@ -211,7 +186,10 @@ static void sleep_as_leader(struct mrshare *conn, bool alone, uint64_t deadline_
 {
 	uint64_t now = clock_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
 	struct pollfd fds[] = {
-		{ .fd = alone ? conn->all_fd : conn->send_channel ? conn->send_channel->fd : -1, .events = POLLIN },
+		{ .fd = alone                ? conn->all_fd
+			: conn->send_channel ? conn->send_channel->fd
+					     : -1,
+			.events = POLLIN },
 		{ .fd = conn->leader_fd, .events = POLLIN },
 	};
 	conn->leader_sleeps = true;
@@ -316,6 +294,7 @@ void service_call_back(struct mrshare *conn)
 	if (conn->calling_back)
 		return;
 	conn->calling_back = true;
+	conn->caller_back = pthread_self();
 	/* Those that are there now: what a callback posts may end at once and be the next one. */
 	struct op *last = TAILQ_LAST(&conn->lists[OP_CALLBACK], op_list), *op = NULL;
 	while (op != last) {

@@ -11,7 +11,7 @@
 #include "wire/catalog.h"
 
 enum {
-	TORN_READS_MAX = 8,	  /* in a row, before the next notice is waited for */
+	TORN_READS_MAX = 8,       /* in a row, before the next notice is waited for */
 	SLOT_SIZE_MAX = 64 << 20, /* ours: more views than any daemon lists */
 };
 
@@ -108,7 +108,7 @@ void views_need(struct mrshare *conn)
 	refresh->serial++;
 	refresh->torn = 0;
 	refresh->deadline_ms = clock_ms() + conn->timeout_ms;
-	service_timer(conn, refresh->deadline_ms);
+	time_due(conn, refresh->deadline_ms);
 	read_root(conn);
 }
 
@@ -291,8 +291,7 @@ void views_void(struct mrshare *conn)
 		end_reading(conn);
 }
 
-int mrshare_views(
-	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation)
+int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation)
 {
 	int r = conn_enter(conn, __func__);
 	if (r < 0)

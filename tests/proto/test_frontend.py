@@ -58,7 +58,8 @@ class Requests(FrontEndCase):
         self.want("0", front_end.set_table(), "the table with the mapping")
         self.want(0, front_end.flush(), "a flush")
         self.want(1, front_end.stop(), "the base at the stop")
-        for said in (r"front-end 1 \(pid \d+, uid \d+\): connected", "features 0x", "started", "announced", "stopped"):
+        for said in (rf"front-end 1 \(pid {os.getpid()}, uid {os.getuid()}\): connected to {self.front_path}", "features 0x", "started",
+                     r"region 0 \[0, 0x200000\), mapping 1 announced \(answer 0 after \d+ ms\)", "stopped"):
             served.wait_log(said)
         front_end.close()
         served.wait_log("front-end 1 .*gone")

@@ -162,7 +162,27 @@ class Tables(FrontEndCase):
         def odd_indirect():
             front_end.put_desc(0, fe.BUFFERS, 17, fe.INDIRECT)
             front_end.offer(0)
-        for make in (loop, beyond, head, outside, huge, jump, odd_indirect):
+
+        def huge_indirect():
+            front_end.put_desc(0, fe.BUFFERS, 0xFFFFFFF0, fe.INDIRECT)
+            front_end.offer(0)
+
+        def indirect_over_the_end():
+            front_end.put_desc(0, fe.RAM_SIZE - 16, 32, fe.INDIRECT)
+            front_end.offer(0)
+
+        def nested_indirect():
+            front_end.put_desc(0, fe.BUFFERS, 32, fe.INDIRECT)
+            front_end.put_desc(0, fe.BUFFERS, 32, fe.INDIRECT, at=fe.BUFFERS)
+            front_end.offer(0)
+
+        def endless_indirect():
+            front_end.put_desc(0, fe.BUFFERS, 32, fe.INDIRECT)
+            front_end.put_desc(0, fe.BUFFERS + 64, 4, fe.NEXT, 1, at=fe.BUFFERS)
+            front_end.put_desc(1, fe.BUFFERS + 64, 4, fe.NEXT, 0, at=fe.BUFFERS)
+            front_end.offer(0)
+        for make in (loop, beyond, head, outside, huge, jump, odd_indirect, huge_indirect, indirect_over_the_end,
+                     nested_indirect, endless_indirect):
             make()
             front_end.ring()
             self.want_broken(front_end, make.__name__)

@@ -102,10 +102,16 @@ class Log(Case):
         mark = self.served.mark()
         for index in range(500):
             self.want("-ERANGE", me.map(self.memfd_again, shm_offset=64 * M + index * PAGE), "map")
-        lines = [line for line in self.served.log_since(mark).splitlines() if "SHMEM_MAP refused" in line]
-        self.want(True, 1 <= len(lines) <= 20, f"whether {len(lines)} lines for 500 refusals are a few")
-        line = self.served.wait_log(r"SHMEM_MAP refused.*repeated \d+ times in \d+\.\d s", mark, 15)
-        self.want_in(f"repeated {500 - len(lines)} times", line, "the count")
+
+        def lines():
+            return [line for line in self.served.log_since(mark).splitlines() if "SHMEM_MAP refused" in line]
+
+        def told():
+            """How many refusals the lines tell of; a slow machine takes longer than one count lasts."""
+            counts = [re.search(r" \(repeated (\d+) times in \d+\.\d s\)$", line) for line in lines()]
+            return sum(int(count.group(1)) if count else 1 for count in counts)
+        self.wait_until(lambda: told() == 500, "refusals that the log tells of", 500, told, 15)
+        self.want(True, len(lines()) <= 50, f"whether {len(lines())} lines for 500 refusals are a few")
 
     def test_a_burst_hides_nothing_else(self):
         """Other refusals, other providers and what is no refusal are written meanwhile."""

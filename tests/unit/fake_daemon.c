@@ -124,6 +124,18 @@ struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t s
 	};
 }
 
+static struct catalog_root root;
+
+void fake_spoil_root(uint32_t views, uint32_t bytes)
+{
+	struct catalog_root spoilt = root;
+	spoilt.view_count += views;
+	spoilt.slot_size += bytes;
+	if (bytes < CATALOG_SIZE)
+		spoilt.slot_crc = catalog_crc(catalog + 64, spoilt.slot_size);
+	catalog_root_write(&spoilt, catalog);
+}
+
 void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size_t count)
 {
 	pthread_mutex_lock(&lock);
@@ -133,7 +145,7 @@ void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size
 		ck_assert_int_gt(n, 0);
 		size += (size_t)n;
 	}
-	struct catalog_root root = {
+	root = (struct catalog_root){
 		.generation = generation,
 		.slot_offset = CATALOG_ROOT_SIZE,
 		.slot_size = (uint32_t)size,
@@ -150,8 +162,8 @@ void fake_reset(void)
 	memset(&fake, 0, sizeof(fake));
 	fake.granted = MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC;
 	fake.keepalive_s = 5;
-	const struct mrshare_entry entry = fake_entry(
-		1, 0, FAKE_REGION_SIZE / 2, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	const struct mrshare_entry entry =
+		fake_entry(1, 0, FAKE_REGION_SIZE / 2, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
 	fake_publish(1, &entry, 1);
 }
 
@@ -330,7 +342,8 @@ static void welcome(void)
 	uint8_t bytes[PEER_FRAME_SIZE_MAX];
 	frame.welcome.granted = fake.granted;
 	frame.welcome.generation = fake.generation;
-	frame.welcome.catalog = (struct mrshare_view){ .rkey = CATALOG_KEY, .size = CATALOG_SIZE, .device_name = "fake0" };
+	frame.welcome.catalog =
+		(struct mrshare_view){ .rkey = CATALOG_KEY, .size = CATALOG_SIZE, .device_name = "fake0" };
 	send_frame(bytes, (size_t)peer_frame_write(&frame, bytes));
 }
 
@@ -418,9 +431,10 @@ const char *cm_event_name(enum rdma_cm_event_type type)
 int cm_id_new(struct rdma_event_channel *of, void *id_context, struct rdma_cm_id **ret_id)
 {
 	INJECT();
-	id = object(sizeof(*id));
+	pthread_mutex_lock(&lock);
+	*ret_id = id = object(sizeof(*id));
 	id->channel = of;
-	*ret_id = id;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
@@ -484,6 +498,7 @@ int cm_create_qp(struct rdma_cm_id *of, struct ibv_pd *pd, struct ibv_qp_init_at
 	INJECT();
 	if (fake.no_inline && attr->cap.max_inline_data)
 		return -EINVAL;
+	pthread_mutex_lock(&lock);
 	qp = object(sizeof(*qp));
 	qp->context = &context;
 	qp->send_cq = attr->send_cq;
@@ -492,6 +507,7 @@ int cm_create_qp(struct rdma_cm_id *of, struct ibv_pd *pd, struct ibv_qp_init_at
 	held_head = held_tail = receive_head = receive_tail = 0;
 	fake.on_wire = 0;
 	of->qp = qp;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 

@@ -23,13 +23,13 @@ enum fake_step { FAKE_NO_STEP, FAKE_ADDRESS, FAKE_ROUTE, FAKE_REQUEST, FAKE_WELC
 
 struct fake_daemon {
 	/* What a test sets. */
-	enum fake_step silent, failing;	      /* no answer, or an error, at that step */
-	unsigned int address_timeouts;	      /* before an address is resolved */
-	const char *reject;		      /* the daemon's text; "": rejected by something else */
+	enum fake_step silent, failing; /* no answer, or an error, at that step */
+	unsigned int address_timeouts;  /* before an address is resolved */
+	const char *reject;             /* the daemon's text; "": rejected by something else */
 	unsigned int granted, keepalive_s;
-	bool hold;			      /* what is posted stays on the wire */
+	bool hold; /* what is posted stays on the wire */
 	bool no_inline;
-	unsigned int torn;		      /* readings of a slot that are torn */
+	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
 
 	/* What it saw. */
@@ -45,6 +45,8 @@ extern struct fake_daemon fake;
 void fake_reset(void);
 /* The catalog lists this generation. Mapping N has the key 100 + N. */
 void fake_publish(uint64_t generation, const struct mrshare_entry *entries, size_t count);
+/* The root says so many views and bytes more than there are. */
+void fake_spoil_root(uint32_t views, uint32_t bytes);
 struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t size, uint8_t access);
 /* Sends a frame to the peer. */
 void fake_notice(uint32_t sequence, uint64_t generation, const uint64_t *withdrawn, uint32_t count);
@@ -64,12 +66,12 @@ int fake_objects(void);
 /* A connected handle, with the right to write. */
 struct mrshare *fake_connected(bool thread);
 /* Dispatches until the condition holds; fails after 5 s. */
-#define DISPATCH_UNTIL(conn, condition)                                          \
-	do {                                                                     \
-		for (int tries_ = 0; !(condition); tries_++) {                   \
-			ck_assert_msg(tries_ < 5000, "never: %s", #condition);   \
-			fake_wait_dispatch(conn);                                \
-		}                                                                \
+#define DISPATCH_UNTIL(conn, condition)                                        \
+	do {                                                                   \
+		for (int tries_ = 0; !(condition); tries_++) {                 \
+			ck_assert_msg(tries_ < 5000, "never: %s", #condition); \
+			fake_wait_dispatch(conn);                              \
+		}                                                              \
 	} while (0)
 /* Waits for the connection's descriptor, 1 ms at most, and dispatches. */
 void fake_wait_dispatch(struct mrshare *conn);

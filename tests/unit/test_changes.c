@@ -8,8 +8,8 @@
 static const uint8_t rw = MRSHARE_READ | MRSHARE_WRITE;
 
 /* The changes as text: "-1 +2 ~3" by mapping id. */
-static const char *changes(const struct mrshare_entry *before, size_t before_count, const struct mrshare_entry *now,
-	size_t now_count)
+static const char *changes(
+	const struct mrshare_entry *before, size_t before_count, const struct mrshare_entry *now, size_t now_count)
 {
 	static char text[200];
 	struct mrshare_change *list;
@@ -19,7 +19,7 @@ static const char *changes(const struct mrshare_entry *before, size_t before_cou
 	for (size_t i = 0; i < count; i++) {
 		const struct mrshare_change *change = &list[i];
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%c%d", i ? " " : "",
-			change->kind == MRSHARE_ADDED	    ? '+'
+			change->kind == MRSHARE_ADDED       ? '+'
 			: change->kind == MRSHARE_WITHDRAWN ? '-'
 							    : '~',
 			(int)(change->kind == MRSHARE_WITHDRAWN ? change->before.mapping_id : change->now.mapping_id));
@@ -34,7 +34,7 @@ START_TEST(changes_are_found)
 			     c = fake_entry(3, 8192, 4096, rw), replaced = fake_entry(4, 4096, 4096, rw), changed = c;
 	changed.view.rkey++;
 	struct mrshare_entry none[1], ab[] = { a, b }, bc[] = { b, c }, all[] = { a, replaced, changed },
-			     abc[] = { a, b, c };
+				      abc[] = { a, b, c };
 	ck_assert_str_eq(changes(none, 0, none, 0), "");
 	ck_assert_str_eq(changes(NULL, 0, ab, 2), "+1 +2");
 	ck_assert_str_eq(changes(ab, 2, NULL, 0), "-1 -2");

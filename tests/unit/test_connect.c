@@ -49,8 +49,10 @@ END_TEST
 /* Each step: not answered, then answered by an error, then all well. */
 START_TEST(a_step_fails)
 {
-	static const int failures[] = { [FAKE_ADDRESS] = -ENETUNREACH, [FAKE_ROUTE] = -ENETUNREACH,
-		[FAKE_REQUEST] = -EHOSTUNREACH, [FAKE_WELCOME] = -ECONNRESET };
+	static const int failures[] = { [FAKE_ADDRESS] = -ENETUNREACH,
+		[FAKE_ROUTE] = -ENETUNREACH,
+		[FAKE_REQUEST] = -EHOSTUNREACH,
+		[FAKE_WELCOME] = -ECONNRESET };
 	enum fake_step which = (enum fake_step)(_i / 2);
 	mrshare_set_thread(conn, _i % 2);
 	fake.silent = which;
@@ -149,6 +151,38 @@ START_TEST(without_inline_data_it_connects_too)
 	ck_assert_int_eq(mrshare_write(conn, 0, 5, "abc", 4), 0);
 	ck_assert_str_eq((char *)fake.region + 5, "abc");
 	ck_assert_uint_eq(fake.inlines, 0);
+}
+END_TEST
+
+/* Of a daemon that writes nonsense, and of one that never gets to write it whole. */
+START_TEST(a_catalog_that_makes_no_sense)
+{
+	const uint8_t rw = MRSHARE_READ | MRSHARE_WRITE;
+	const struct mrshare_entry overlapping[] = { fake_entry(1, 0, 8192, rw), fake_entry(2, 4096, 8192, rw) },
+				   good = fake_entry(1, 0, 8192, rw), empty = fake_entry(1, 0, 0, rw);
+	char byte;
+	if (_i == 0)
+		fake_publish(1, overlapping, 2);
+	else if (_i == 1)
+		fake_publish(1, &empty, 1);
+	else
+		fake_spoil_root(_i == 2, _i == 2 ? 0 : _i == 3 ? 1 : 1u << 30);
+	if (_i == 5)
+		fake.torn = 1000000;
+	int wanted = _i == 5 ? -ETIMEDOUT : -EBADMSG;
+	if (_i == 5)
+		fake_publish(1, &good, 1);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), wanted);
+	ck_assert_ptr_nonnull(strstr(mrshare_error(), "catalog"));
+	fake.torn = 0;
+	fake_publish(1, &good, 1);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+
+	/* Later it costs the calls that need it, not the connection. */
+	fake_publish(2, overlapping, 2);
+	ck_assert_int_eq(mrshare_refresh(conn), -EBADMSG);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+	ck_assert_uint_eq(fake.connects, 2);
 }
 END_TEST
 
@@ -279,6 +313,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, a_source_is_of_the_same_family);
 	tcase_add_test(tcase, an_address_that_is_none);
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
+	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
 	tcase_add_test(tcase, a_connect_is_posted);
 	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
 	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);

@@ -336,6 +336,25 @@ START_TEST(callbacks_post_and_wait)
 }
 END_TEST
 
+static void close_in_callback(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	struct mrshare *handle = of;
+	mrshare_close(&handle);
+	ck_assert_ptr_eq(handle, of);
+	ck_assert_int_eq(mrshare_error_code(), -EDEADLK);
+	ck_assert_str_eq(mrshare_error_call(), "mrshare_close");
+	note_result(of, completion);
+}
+
+START_TEST(a_close_in_a_callback_does_nothing)
+{
+	const struct mrshare_how how = { .done = close_in_callback };
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 10, &how, NULL), 0);
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 10), 0);
+}
+END_TEST
+
 static void post_on_end(struct mrshare *of, const struct mrshare_completion *completion)
 {
 	const struct mrshare_how how = { .done = post_on_end };
@@ -390,6 +409,52 @@ START_TEST(threads_share_a_connection)
 		pthread_join(threads[i], NULL);
 	ck_assert_int_eq(mrshare_read(conn, 0, HALF - 8, &sum, sizeof(sum)), 0);
 	ck_assert_uint_eq(sum, 8 * 300);
+}
+END_TEST
+
+static _Atomic unsigned int posted_count, ended_count, good_count;
+
+static void count_end(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	int r = completion->result;
+	ck_assert_msg(r == 0 || r == -ECONNRESET || r == -ECANCELED || r == -ESTALE, "got %d: %s", r, mrshare_error());
+	ended_count++;
+	good_count += r == 0;
+}
+
+static void *post_and_wait(void *data)
+{
+	const struct mrshare_how how = { .done = count_end, .timeout_ms = 20000 };
+	uint8_t in[3000], out[3000] = "";
+	uint64_t operation;
+	for (int i = 0; i < 300; i++) {
+		for (int k = 0; k < 5; k++) {
+			ck_assert_int_eq(mrshare_post_read(conn, 0, 0, in, sizeof(in), &how, &operation), 0);
+			posted_count++;
+		}
+		mrshare_cancel(conn, operation);
+		int r = mrshare_write(conn, 0, HALF - 3000, out, (size_t)i * 10);
+		ck_assert_msg(r == 0 || r == -ECONNRESET, "got %d: %s", r, mrshare_error());
+	}
+	while (ended_count != posted_count)
+		usleep(100);
+	return NULL;
+}
+
+START_TEST(threads_survive_losses)
+{
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, post_and_wait, NULL), 0);
+	for (int i = 0; i < 100; i++) {
+		usleep(2000);
+		fake_disconnect();
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(ended_count, 4 * 300 * 5);
+	ck_assert_uint_gt(good_count, 0);
+	ck_assert_uint_gt(fake.connects, 1);
 }
 END_TEST
 
@@ -458,6 +523,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_device_that_takes_nothing, 0, 8);
 	tcase_add_test(tcase, callbacks_post_and_wait);
 	tcase_add_test(tcase, a_close_ends_what_is_outstanding);
+	tcase_add_test(tcase, a_close_in_a_callback_does_nothing);
 	tcase_add_test(tcase, threads_share_a_connection);
 	tcase_add_test(tcase, one_that_waits_holds_up_nobody);
 	suite_add_tcase(suite, tcase);
@@ -467,11 +533,13 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_checked_fixture(threaded, open_threaded, close_connection);
 	tcase_add_loop_test(threaded, bytes_arrive, 0, 2);
 	tcase_add_test(threaded, threads_share_a_connection);
+	tcase_add_test(threaded, threads_survive_losses);
 	tcase_add_test(threaded, threads_poll);
 	tcase_add_test(threaded, one_that_waits_holds_up_nobody);
 	tcase_add_test(threaded, callbacks_post_and_wait);
 	tcase_add_loop_test(threaded, one_is_cancelled, 0, 2);
 	tcase_add_test(threaded, a_close_ends_what_is_outstanding);
+	tcase_add_test(threaded, a_close_in_a_callback_does_nothing);
 	tcase_add_test(threaded, a_silent_wire_ends_the_connection);
 	suite_add_tcase(suite, threaded);
 }

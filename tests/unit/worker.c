@@ -188,6 +188,15 @@ START_TEST(threads_are_bounded)
 }
 END_TEST
 
+START_TEST(the_bound_is_raised_and_not_lowered)
+{
+	struct worker_pool *pool = new_pool(2, 1);
+	worker_pool_raise_max(pool, 4);
+	worker_pool_raise_max(pool, 1);
+	assert_most(pool, false, 4);
+}
+END_TEST
+
 START_TEST(big_jobs_are_bounded)
 {
 	assert_most(new_pool(8, 2), true, 2);
@@ -262,6 +271,7 @@ Suite *suite_worker(void)
 		big_jobs_never_take_the_last_thread,
 		one_thread_runs_big_jobs_too,
 		threads_are_bounded,
+		the_bound_is_raised_and_not_lowered,
 		big_jobs_are_bounded,
 		a_big_job_that_hangs_stops_to_count,
 		nothing_to_collect_is_fine,

@@ -61,8 +61,7 @@ static void posted(struct mrshare *conn, char *memory, const char *name)
 			must(completion.result);
 		}
 		if (i < SMALL_COUNT)
-			must(mrshare_post_read(
-				conn, 0, (uint64_t)i * SMALL, memory + i * SMALL, SMALL, NULL, NULL));
+			must(mrshare_post_read(conn, 0, (uint64_t)i * SMALL, memory + i * SMALL, SMALL, NULL, NULL));
 	}
 	printf("%s-4k-read-%d %.1f us\n", name, DEPTH, (now() - start) * 1e6 / SMALL_COUNT);
 }

@@ -377,8 +377,8 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} cases[] = { { "many", many }, { "blocking", blocking }, { "add", add }, { "counter", counter },
-		{ "loop", loop }, { "limits", limits }, { "cut", cut }, { "connect", connect_late },
-		{ "child", child }, { "load", load } };
+		{ "loop", loop }, { "limits", limits }, { "cut", cut }, { "connect", connect_late }, { "child", child },
+		{ "load", load } };
 	if (argc < 4)
 		return 2;
 	address = argv[1];

@@ -27,10 +27,11 @@ kill -STOP "${program_pid[sleeps]}"
 end_program goes
 is_dropped() { grep -q 'dropped' "$daemon_log"; }
 check "it is stopped and dropped" wait_for 20 is_dropped
+connects() { grep -c 'peer .* connected on' "$daemon_log"; }
+more_connects() { (($(connects) > $1)); }
+before=$(connects)
 kill -CONT "${program_pid[sleeps]}"
-connected_again() { (($(grep -c "connected on" "$daemon_log") >= $1)); }
-before=$(grep -c "connected on" "$daemon_log")
-check "woken, it connects anew" wait_for 15 connected_again "$before"
+check "woken, it connects anew" wait_for 15 more_connects "$before"
 sleep 1
 tell sleeps enough
 says "and reads what there is" sleeps '^ok$'
@@ -49,6 +50,7 @@ says "and when it is back they connect anew" wire '^ok$'
 
 # A daemon that does not answer.
 kill -STOP "$daemon_pid"
+clean_up kill -CONT "$daemon_pid"
 check "a connect ends by its time limit" timeout 20 lib_ops "$addr0" "$addr1" connect thread
 check "also without the library's thread" timeout 20 lib_ops "$addr0" "$addr1" connect loop
 kill -CONT "$daemon_pid"
