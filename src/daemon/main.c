@@ -279,11 +279,9 @@ static void on_reload_signal(void *data)
 
 static int start_log(struct err *err)
 {
-	if (self.options.log_json) {
+	if (self.options.log_json)
 		log_set_json();
-		return 0;
-	}
-	int r = service_log();
+	int r = self.options.log_json ? log_start(NULL) : service_log();
 	return r < 0 ? err_set(err, r, "cannot start the log's thread: %s", strerror(-r)) : 0;
 }
 

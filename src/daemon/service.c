@@ -88,7 +88,7 @@ static void send_to_journal(const struct log_record *record)
 
 int service_log(void)
 {
-	return is_journal() ? log_set_send(send_to_journal) : 0;
+	return log_start(is_journal() ? send_to_journal : NULL);
 }
 
 /*
@@ -303,7 +303,7 @@ void service_failed(const struct err *err)
 
 int service_log(void)
 {
-	return 0;
+	return log_start(NULL);
 }
 
 int service_take_sockets(struct options *options, struct err *err)

@@ -9,9 +9,9 @@
 #include "base/event.h"
 #include "daemon/options.h"
 
-/* Without a service manager, or built without libsystemd, all of these do nothing. */
+/* Without a service manager, or built without libsystemd, none but service_log() does anything. */
 
-/* Where standard error is systemd's journal, the log goes there with its fields. -ENOMEM, -EAGAIN. */
+/* Starts the log: where standard error is systemd's journal, it goes there with its fields. -ENOMEM, -EAGAIN. */
 int service_log(void);
 
 /* Adds the listening sockets that were passed (LISTEN_FDS) to the options, by their names (LISTEN_FDNAMES): "vhost" is
