@@ -45,7 +45,8 @@ typedef void log_send_fn(const struct log_record *record);
 int log_start(log_send_fn *send);
 
 /* A field of the line that this thread logs next; what is too long is cut, what is too many left out. Called by what a
- * line names its subject with, see provider_tag() and its like. The first field says whose line it is. */
+ * line names its subject with, see provider_tag() and its like. The first field says whose line it is, for counting
+ * repetitions: the user rather than the process, of which there can be a new one each time. */
 void log_field(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The line that this thread logs next tells of an event of that kind: 32 hexadecimal digits, constant. */
