@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "config.h"
 
@@ -124,14 +125,17 @@ static int check_unique(const struct options *options, int fd, const char *path,
 	if (is_same_path(path, options->provider_socket))
 		return err_set(err, -EEXIST, "it is --provider-socket as well: leave out the flag");
 	for (size_t i = 0; i < options->socket_count; i++) {
-		if (is_same_path(path, options->sockets[i].path))
-			return err_set(err, -EEXIST, "it is --socket-path %s as well: leave out the flag",
-				options->sockets[i].path);
+		const struct options_socket *socket = &options->sockets[i];
+		if (is_same_path(path, socket->path))
+			return err_set(
+				err, -EEXIST, "it is --socket-path %s as well: leave out the flag", socket->path);
+		if (!socket->path && !socket->passed && fd_is_same_file(fd, socket->fd))
+			return err_set(err, -EEXIST, "it is --fd %d as well: leave out the flag", socket->fd);
 	}
 	for (int other = SD_LISTEN_FDS_START; other < fd; other++) {
 		char other_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 2];
 		address_text(other, other_path);
-		if (is_same_path(path, other_path))
+		if (is_same_path(path, other_path) || fd_is_same_file(fd, other))
 			return err_set(
 				err, -EEXIST, "it was passed as file descriptor %d as well: pass it once", other);
 	}

@@ -69,7 +69,7 @@ class Service(Case):
                       dict(environ, LISTEN_PID=str(pid or os.getpid())))
         environ = {**daemon.ENVIRONMENT, "NOTIFY_SOCKET": self.manager.path, **dict(environment)}
         if sockets:
-            environ["LISTEN_FDS"] = str(len(sockets))
+            environ["LISTEN_FDS"] = str(len(sockets if names is None else names))
             if names is not None:
                 environ["LISTEN_FDNAMES"] = ":".join(names)
         with open(self.log_path, "ab") as log:
@@ -329,6 +329,10 @@ class Service(Case):
             (mapped + ("--provider-socket", self.path + "2"), (provider,), ("provider",), "--provider-socket"),
             (mapped + ("--provider-socket", self.vhost_path), (vhost,), ("vhost",), "--provider-socket"),
             (mapped + ("--fd", "3"), (vhost,), ("vhost",), "--fd 3"),
+            (mapped + ("--fd", "3"), (provider,), ("provider",), "--fd 3"),
+            (mapped + ("--fd", "4"), (vhost, again), ("vhost",), "--fd 4"),
+            (mapped + ("--fd", "5"), (provider, vhost, provider), ("provider", "vhost"), "--fd 5"),
+            (mapped + ("--fd", "3", "--fd", "4"), (vhost, again), (), "given twice"),
             (mapped + ("--shmem", "1:3M"), (vhost,), ("vhost",), "vhost socket"),
             ((), (vhost,), ("vhost",), "could ever be mapped"),
         )
