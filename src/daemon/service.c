@@ -92,6 +92,11 @@ int service_log(void)
 	return log_start(is_journal() ? send_to_journal : NULL);
 }
 
+const char *service_error_prefix(void)
+{
+	return is_journal() ? SD_ERR : "";
+}
+
 /*
  * Sockets.
  */
@@ -206,8 +211,12 @@ static void notify_state(const char *text)
 	retry_state();
 }
 
-static int open_notify(const char *path)
+/* Where there is a manager, once. */
+static int open_notify(void)
 {
+	const char *path = getenv("NOTIFY_SOCKET");
+	if (!path || !*path || self.notify_fd >= 0)
+		return 0;
 	struct sockaddr_un *address = &self.notify_address;
 	size_t len = strlen(path);
 	if ((*path != '/' && *path != '@') || len < 2 || len >= sizeof(address->sun_path))
@@ -251,19 +260,18 @@ void service_tick(void)
 
 int service_start(struct event_loop *loop, service_status_fn *status, struct err *err)
 {
-	const char *path = getenv("NOTIFY_SOCKET");
-	if (!path || !*path)
-		return 0;
-	int r = open_notify(path);
+	int r = open_notify();
 	if (r < 0)
-		return err_set(err, r, "NOTIFY_SOCKET=%s: %s", path, strerror(-r));
+		return err_set(err, r, "NOTIFY_SOCKET=%s: %s", getenv("NOTIFY_SOCKET"), strerror(-r));
+	if (self.notify_fd < 0)
+		return 0;
 	self.status = status;
 	uint64_t watchdog_us = 0;
 	if (sd_watchdog_enabled(false, &watchdog_us) > 0 && watchdog_us) {
 		self.watchdog = event_timer_new(loop, on_watchdog, NULL);
 		if (!self.watchdog)
 			return err_set(err, -ENOMEM, "out of memory");
-		self.watchdog_ms = watchdog_us / 2000;
+		self.watchdog_ms = watchdog_us / 2000 + (watchdog_us < 2000);
 		on_watchdog(NULL);
 	}
 	service_tick();
@@ -300,6 +308,7 @@ void service_failed(const struct err *err)
 	char text[64 + sizeof(err->text)];
 	snprintf(text, sizeof(text), "STOPPING=1\nERRNO=%d\nSTATUS=cannot start: %s", -err->code, err->text);
 	self.stopping = true;
+	open_notify();
 	notify(text);
 }
 
@@ -308,6 +317,11 @@ void service_failed(const struct err *err)
 int service_log(void)
 {
 	return log_start(NULL);
+}
+
+const char *service_error_prefix(void)
+{
+	return "";
 }
 
 int service_take_sockets(struct options *options, struct err *err)

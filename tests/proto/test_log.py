@@ -331,6 +331,13 @@ class Journal(Case):
         self.want(0, process.wait(10), "exit code")
         self.want(True, time.monotonic() - begin < 3, "whether the end was prompt")
 
+    def test_wrong_flags(self):
+        """Before the log is there: one line on the stream, with its priority for the journal."""
+        for options in (("--bogus",), ("--socket-path", self.path)):
+            process = self.launch(*options)
+            self.want(2, process.wait(10), f"exit code with {options}")
+            self.want(True, bool(re.fullmatch(r"<3>mrshared: .*\n", self.stream())), f"whether {self.stream()!r} is an error")
+
     def test_another_stream(self):
         """$JOURNAL_STREAM names another file, as in a process whose standard error was redirected: plain lines."""
         for stream in ("1:2", "", "x", "1", "99999999999999999999:1"):

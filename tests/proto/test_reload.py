@@ -362,6 +362,19 @@ class Reload(Case):
             self.served.wait_log("0 added, 1 removed")
             self.want_mapped("a")
 
+    def test_before_the_loop_is_there(self):
+        """From its first step on a signal ends nobody: here while the map file's server hangs."""
+        with self.fuse() as server:
+            server.pause()
+            served = self.start("--map-file", f"{server.mount_point}/file", ready=False)
+            time.sleep(0.3)
+            served.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+            server.go_on()
+            served.awaited = True
+            self.want(1, served.process.wait(10), "exit code")
+            self.want_in("served by another process", served.log(), "what it says")
+
     def test_while_a_start_fails(self):
         """A signal that waits for a start which then fails holds up no end."""
         taken = self.file("taken")
