@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void fd_close(int *fd)
@@ -24,6 +25,13 @@ int fd_set_nonblocking(int fd)
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return -errno;
 	return 0;
+}
+
+bool fd_is_same_file(int a, int b)
+{
+	struct stat a_stat, b_stat;
+	return fstat(a, &a_stat) == 0 && fstat(b, &b_stat) == 0 && a_stat.st_dev == b_stat.st_dev &&
+	       a_stat.st_ino == b_stat.st_ino;
 }
 
 void ptr_free(void *pointer_variable)

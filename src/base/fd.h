@@ -10,6 +10,9 @@ void fd_close(int *fd);
 /* 0 or a negative errno. */
 int fd_set_nonblocking(int fd);
 
+/* Whether both are the same file: of sockets, the same socket. */
+bool fd_is_same_file(int a, int b);
+
 /* What a program opens must not get the number of a standard stream that it was started without. */
 void fd_occupy_standard_streams(void);
 

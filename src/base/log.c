@@ -4,13 +4,12 @@
 
 #include <errno.h>
 #include <json-c/json.h>
-#include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +21,7 @@ static const char *const level_names[] = { "error", "warning", "info", "debug" }
 
 static atomic_int max_level = LOG_LEVEL_INFO;
 static bool writes_json;
-static log_send_fn *send_to;
+static bool is_sent; /* by a thread of its own */
 
 static _Thread_local struct log_field next_fields[LOG_FIELDS_MAX];
 static _Thread_local size_t next_field_count;
@@ -54,14 +53,6 @@ void log_set_json(void)
 	writes_json = true;
 }
 
-int log_set_send(log_send_fn *send)
-{
-	int r = log_send_start(send);
-	if (r == 0)
-		send_to = send;
-	return r;
-}
-
 void log_field(const char *name, const char *format, ...)
 {
 	if (next_field_count == LOG_FIELDS_MAX)
@@ -80,13 +71,20 @@ void log_message_id(const char *message_id)
 	next_message_id = message_id;
 }
 
-/* A log that nobody reads must not stop the daemon: what would wait is lost. A pipe that has room takes PIPE_BUF. */
+/* Others who share the file may have made it non-blocking. */
 static void write_bytes(const char *bytes, size_t size)
 {
-	struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (size <= PIPE_BUF && poll(&fd, 1, 0) == 1 && fd.revents & POLLOUT) {
-		ssize_t ignored = write(STDERR_FILENO, bytes, size);
-		(void)ignored;
+	while (size) {
+		ssize_t n = write(STDERR_FILENO, bytes, size);
+		if (n >= 0) {
+			bytes += n;
+			size -= (size_t)n;
+		} else if (errno == EAGAIN) {
+			struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
+			poll(&fd, 1, -1);
+		} else if (errno != EINTR) {
+			return;
+		}
 	}
 }
 
@@ -100,11 +98,9 @@ static void write_plain(const struct log_record *record)
 static void write_json(const struct log_record *record)
 {
 	char when[40];
-	struct timespec now;
 	struct tm utc;
-	clock_gettime(CLOCK_REALTIME, &now);
-	size_t n = strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
-	snprintf(when + n, sizeof(when) - n, ".%06ldZ", now.tv_nsec / 1000);
+	size_t n = strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&record->when.tv_sec, &utc));
+	snprintf(when + n, sizeof(when) - n, ".%06ldZ", record->when.tv_nsec / 1000);
 
 	struct json_object *object = json_object_new_object();
 	if (!object)
@@ -116,7 +112,7 @@ static void write_json(const struct log_record *record)
 		json_object_object_add(object, "MESSAGE_ID", json_object_new_string(record->message_id));
 	for (size_t i = 0; i < record->field_count; i++)
 		json_object_object_add(object, record->fields[i].name, json_object_new_string(record->fields[i].value));
-	char line[PIPE_BUF];
+	char line[2 * (LOG_TEXT_MAX + LOG_FIELDS_MAX * (LOG_VALUE_MAX + 32))];
 	int size = snprintf(line, sizeof(line), "%s\n",
 		json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
 	json_object_put(object);
@@ -124,14 +120,30 @@ static void write_json(const struct log_record *record)
 		write_bytes(line, (size_t)size);
 }
 
-static void emit(const struct log_record *record)
+static void write_record(const struct log_record *record)
 {
-	if (send_to)
-		log_send(record);
-	else if (writes_json)
+	if (writes_json)
 		write_json(record);
 	else
 		write_plain(record);
+}
+
+static void emit(const struct log_record *record)
+{
+	if (is_sent)
+		log_send(record);
+	else
+		write_record(record);
+}
+
+int log_start(log_send_fn *send)
+{
+	struct stat st;
+	if (!send && fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode))
+		return 0;
+	int r = log_send_start(send ? send : write_record);
+	is_sent = r == 0;
+	return r;
 }
 
 void log_line(enum log_level level, const char *format, ...)
@@ -143,6 +155,7 @@ void log_line(enum log_level level, const char *format, ...)
 	if ((int)level > atomic_load(&max_level))
 		return;
 
+	clock_gettime(CLOCK_REALTIME, &record.when);
 	va_list args;
 	va_start(args, format);
 	vsnprintf(record.text, sizeof(record.text), format, args);
@@ -160,6 +173,6 @@ void log_tick(void)
 void log_finish(void)
 {
 	log_repeats_tick(emit, true);
-	if (send_to)
+	if (is_sent)
 		log_send_end();
 }

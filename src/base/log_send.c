@@ -43,6 +43,7 @@ static void push_lost(void)
 	if (!lost || waiting >= LOG_SEND_LINES_MAX)
 		return;
 	struct log_record record = { .level = LOG_LEVEL_WARNING };
+	clock_gettime(CLOCK_REALTIME, &record.when);
 	snprintf(record.text, sizeof(record.text), "%llu lines of the log were lost here: it did not take them in time",
 		lost);
 	lost = 0;
@@ -98,9 +99,7 @@ void log_send_end(void)
 {
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += LOG_SEND_END_MS * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
+	until.tv_sec += LOG_SEND_END_S;
 	pthread_mutex_lock(&lock);
 	while (waiting && pthread_cond_timedwait(&sent, &lock, &until) != ETIMEDOUT)
 		;

@@ -12,8 +12,10 @@
 const char *life_tag(const struct life *life)
 {
 	const struct mapping *mapping = &life->mapping;
-	if (life->pid)
+	if (life->pid) {
+		log_field("MRSHARE_PROVIDER_UID", "%u", life->uid); /* first: repetitions are counted by user */
 		log_field("MRSHARE_PROVIDER_PID", "%d", life->pid);
+	}
 	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, mapping->id);
 	log_field("MRSHARE_SHMID", "%u", mapping->shmid);
 	log_field("MRSHARE_SHM_OFFSET", "%" PRIu64, mapping->shm_offset);

@@ -48,6 +48,7 @@ struct life {
 	enum life_state state;
 	char name[96];              /* whose it is, for logs */
 	pid_t pid;                  /* of the provider; 0: static */
+	uid_t uid;                  /* likewise */
 	struct provider *requester; /* whose map or unmap request runs; NULL: none */
 	pipeline_static_fn *ended;  /* the same of a static mapping */
 	void *ended_data;

@@ -279,11 +279,9 @@ static void on_reload_signal(void *data)
 
 static int start_log(struct err *err)
 {
-	if (self.options.log_json) {
+	if (self.options.log_json)
 		log_set_json();
-		return 0;
-	}
-	int r = service_log();
+	int r = self.options.log_json ? log_start(NULL) : service_log();
 	return r < 0 ? err_set(err, r, "cannot start the log's thread: %s", strerror(-r)) : 0;
 }
 
@@ -332,20 +330,33 @@ static int print_and_exit(void)
 	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+static int refuse(const struct err *err)
+{
+	fprintf(stderr, "%smrshared: %s\n", service_error_prefix(), err->text);
+	service_failed(err);
+	return EXIT_USAGE;
+}
+
+/* Before the loop takes it, it would end the process. Threads block all signals. */
+static void hold_reload_signal(int how)
+{
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGHUP);
+	sigprocmask(how, &signals, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	struct err err;
+	hold_reload_signal(SIG_BLOCK);
 	fd_occupy_standard_streams();
-	if (options_parse(argc, argv, &self.options, &err) < 0) {
-		fprintf(stderr, "mrshared: %s\n", err.text);
-		return EXIT_USAGE;
-	}
+	if (options_parse(argc, argv, &self.options, &err) < 0)
+		return refuse(&err);
 	if (self.options.help || self.options.version || self.options.print_capabilities)
 		return print_and_exit();
-	if (service_take_sockets(&self.options, &err) < 0 || options_check(&self.options, &err) < 0) {
-		fprintf(stderr, "mrshared: %s\n", err.text);
-		return EXIT_USAGE;
-	}
+	if (service_take_sockets(&self.options, &err) < 0 || options_check(&self.options, &err) < 0)
+		return refuse(&err);
 	signal(SIGPIPE, SIG_IGN);
 
 	if (start(&err) < 0) {
@@ -354,6 +365,7 @@ int main(int argc, char **argv)
 		log_finish();
 		return EXIT_FAILURE;
 	}
+	hold_reload_signal(SIG_UNBLOCK);
 	if (!self.stopped)
 		loop_run(self.loop);
 	log_finish();

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/fd.h"
 #include "base/range.h"
 #include "base/size.h"
 #include "device/pmem.h"
@@ -274,8 +275,9 @@ static int on_fd(struct options *options, const char *value, struct err *err)
 		getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM)
 		return err_set(err, -EINVAL, "file descriptor %d is no Unix stream socket", fd);
 	for (size_t i = 0; i < options->socket_count; i++) {
-		if (!options->sockets[i].path && options->sockets[i].fd == fd)
-			return err_set(err, -EINVAL, "file descriptor %d is given twice", fd);
+		if (!options->sockets[i].path && fd_is_same_file(options->sockets[i].fd, fd))
+			return err_set(err, -EINVAL, "file descriptor %d is given twice, as --fd %d too", fd,
+				options->sockets[i].fd);
 	}
 	struct options_socket *out = APPEND(options->sockets, options->socket_count);
 	if (!out)
@@ -598,10 +600,6 @@ static int check_sockets(const struct options *options, struct err *err)
 
 int options_pass_frontends(struct options *options, int fd, struct err *err)
 {
-	for (size_t i = 0; i < options->socket_count; i++) {
-		if (!options->sockets[i].path && options->sockets[i].fd == fd)
-			return err_set(err, -EEXIST, "it is --fd %d as well: leave out the flag", fd);
-	}
 	struct options_socket *out = APPEND(options->sockets, options->socket_count);
 	if (!out)
 		return no_memory(err);

@@ -75,8 +75,8 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 /* Parses one line of a map file, without blanks around it: a mapping, whose path becomes the caller's, or a setting,
  * which goes to `settings`; then ret_map->path is NULL. The regions are those of `settings`. */
 int options_parse_line(const char *line, struct options *settings, struct options_map *ret_map, struct err *err);
-/* Adds a listening socket for front-ends, who are offered all regions, or for providers. -EEXIST, in words, where
- * there is one already. */
+/* Adds a listening socket for front-ends, who are offered all regions; or the one for providers: -EEXIST, in words,
+ * where there is one already. */
 int options_pass_frontends(struct options *options, int fd, struct err *err);
 int options_pass_providers(struct options *options, int fd, struct err *err);
 /* What flags and sockets must agree on. */

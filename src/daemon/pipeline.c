@@ -40,6 +40,7 @@ static int on_map(void *data, struct provider *provider, const struct mrshare_mm
 		return r;
 	life->requester = provider;
 	life->pid = provider_pid(provider);
+	life->uid = provider_uid(provider);
 	life_begin(life);
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "config.h"
 
@@ -88,7 +89,12 @@ static void send_to_journal(const struct log_record *record)
 
 int service_log(void)
 {
-	return is_journal() ? log_set_send(send_to_journal) : 0;
+	return log_start(is_journal() ? send_to_journal : NULL);
+}
+
+const char *service_error_prefix(void)
+{
+	return is_journal() ? SD_ERR : "";
 }
 
 /*
@@ -124,14 +130,17 @@ static int check_unique(const struct options *options, int fd, const char *path,
 	if (is_same_path(path, options->provider_socket))
 		return err_set(err, -EEXIST, "it is --provider-socket as well: leave out the flag");
 	for (size_t i = 0; i < options->socket_count; i++) {
-		if (is_same_path(path, options->sockets[i].path))
-			return err_set(err, -EEXIST, "it is --socket-path %s as well: leave out the flag",
-				options->sockets[i].path);
+		const struct options_socket *socket = &options->sockets[i];
+		if (is_same_path(path, socket->path))
+			return err_set(
+				err, -EEXIST, "it is --socket-path %s as well: leave out the flag", socket->path);
+		if (!socket->path && !socket->passed && fd_is_same_file(fd, socket->fd))
+			return err_set(err, -EEXIST, "it is --fd %d as well: leave out the flag", socket->fd);
 	}
 	for (int other = SD_LISTEN_FDS_START; other < fd; other++) {
 		char other_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 2];
 		address_text(other, other_path);
-		if (is_same_path(path, other_path))
+		if (is_same_path(path, other_path) || fd_is_same_file(fd, other))
 			return err_set(
 				err, -EEXIST, "it was passed as file descriptor %d as well: pass it once", other);
 	}
@@ -202,8 +211,12 @@ static void notify_state(const char *text)
 	retry_state();
 }
 
-static int open_notify(const char *path)
+/* Where there is a manager, once. */
+static int open_notify(void)
 {
+	const char *path = getenv("NOTIFY_SOCKET");
+	if (!path || !*path || self.notify_fd >= 0)
+		return 0;
 	struct sockaddr_un *address = &self.notify_address;
 	size_t len = strlen(path);
 	if ((*path != '/' && *path != '@') || len < 2 || len >= sizeof(address->sun_path))
@@ -247,19 +260,18 @@ void service_tick(void)
 
 int service_start(struct event_loop *loop, service_status_fn *status, struct err *err)
 {
-	const char *path = getenv("NOTIFY_SOCKET");
-	if (!path || !*path)
-		return 0;
-	int r = open_notify(path);
+	int r = open_notify();
 	if (r < 0)
-		return err_set(err, r, "NOTIFY_SOCKET=%s: %s", path, strerror(-r));
+		return err_set(err, r, "NOTIFY_SOCKET=%s: %s", getenv("NOTIFY_SOCKET"), strerror(-r));
+	if (self.notify_fd < 0)
+		return 0;
 	self.status = status;
 	uint64_t watchdog_us = 0;
 	if (sd_watchdog_enabled(false, &watchdog_us) > 0 && watchdog_us) {
 		self.watchdog = event_timer_new(loop, on_watchdog, NULL);
 		if (!self.watchdog)
 			return err_set(err, -ENOMEM, "out of memory");
-		self.watchdog_ms = watchdog_us / 2000;
+		self.watchdog_ms = watchdog_us / 2000 + (watchdog_us < 2000);
 		on_watchdog(NULL);
 	}
 	service_tick();
@@ -296,6 +308,7 @@ void service_failed(const struct err *err)
 	char text[64 + sizeof(err->text)];
 	snprintf(text, sizeof(text), "STOPPING=1\nERRNO=%d\nSTATUS=cannot start: %s", -err->code, err->text);
 	self.stopping = true;
+	open_notify();
 	notify(text);
 }
 
@@ -303,7 +316,12 @@ void service_failed(const struct err *err)
 
 int service_log(void)
 {
-	return 0;
+	return log_start(NULL);
+}
+
+const char *service_error_prefix(void)
+{
+	return "";
 }
 
 int service_take_sockets(struct options *options, struct err *err)

@@ -9,10 +9,13 @@
 #include "base/event.h"
 #include "daemon/options.h"
 
-/* Without a service manager, or built without libsystemd, all of these do nothing. */
+/* Without a service manager, or built without libsystemd, none but service_log() does anything. */
 
-/* Where standard error is systemd's journal, the log goes there with its fields. -ENOMEM, -EAGAIN. */
+/* Starts the log: where standard error is systemd's journal, it goes there with its fields. -ENOMEM, -EAGAIN. */
 int service_log(void);
+
+/* What an error begins with that is written before the log is there: its priority, for the journal. Constant. */
+const char *service_error_prefix(void);
 
 /* Adds the listening sockets that were passed (LISTEN_FDS) to the options, by their names (LISTEN_FDNAMES): "vhost" is
  * for front-ends, who are offered all regions, "provider" for providers. `err` says which socket is wrong, or given
@@ -31,7 +34,7 @@ void service_tick(void);
 void service_ready(void);
 void service_reloading(void);
 void service_stopping(void);
-/* It ends, because it could not start. */
+/* It ends, because it could not start; also before service_start(). */
 void service_failed(const struct err *err);
 
 #endif

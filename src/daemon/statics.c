@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ struct static_map {
 	int fd;
 	uint64_t size;
 	bool kept;    /* in the next set too */
-	bool changed; /* another file is under its name */
+	bool changed; /* another file is under its name, or none */
+	int look_err; /* errno of what kept us from seeing that; 0: nothing */
 	struct err err;
 };
 
@@ -70,6 +72,16 @@ static int prefix(struct err *err, const struct statics *statics, const struct s
 {
 	return map->line ? err_prefix(err, "%s:%u: %s", statics->flags->map_file, map->line, map->map.path)
 			 : err_prefix(err, "--map %s", map->map.path);
+}
+
+/* The fields of the next line, which is about that mapping. The path is first: repetitions are counted by file. */
+static void map_fields(const struct static_map *map)
+{
+	const char *path = map->map.path;
+	size_t len = strlen(path);
+	log_field("MRSHARE_MAP_PATH", "%s", len < LOG_VALUE_MAX ? path : path + len - (LOG_VALUE_MAX - 1));
+	log_field("MRSHARE_SHMID", "%u", map->map.shmid);
+	log_field("MRSHARE_SHM_OFFSET", "%" PRIu64, map->map.shm_offset);
 }
 
 static void set_free(struct set *set)
@@ -146,6 +158,7 @@ static void fail(struct static_map *map, const struct err *err)
 		return;
 	}
 	statics->failed++;
+	map_fields(map);
 	log_error("%s", statics->err.text);
 }
 
@@ -199,7 +212,7 @@ static void open_run(struct job *job)
 	struct statics *statics = container_of(job, struct statics, job);
 	struct static_map *map = &statics->next.maps[statics->at];
 	struct stat st;
-	map->fd = open(map->map.path, (map->map.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
+	map->fd = open(map->map.path, (map->map.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (map->fd < 0 || fstat(map->fd, &st) < 0) {
 		explain_open(map, -errno, &map->err);
 		fd_close(&map->fd);
@@ -314,7 +327,12 @@ static void keep(struct static_map *map, struct static_map *there)
 	map->id = there->id;
 	map->dev = there->dev;
 	map->ino = there->ino;
-	map->changed = stat(map->map.path, &st) < 0 || st.st_dev != map->dev || st.st_ino != map->ino;
+	if (stat(map->map.path, &st) == 0)
+		map->changed = st.st_dev != map->dev || st.st_ino != map->ino;
+	else if (errno == ENOENT || errno == ENOTDIR)
+		map->changed = true;
+	else
+		map->look_err = errno;
 }
 
 static void read_run(struct job *job)
@@ -355,6 +373,11 @@ static void read_done(struct job *job)
 	}
 	for (size_t i = 0; i < statics->next.count; i++) {
 		const struct static_map *map = &statics->next.maps[i];
+		if (map->changed || map->look_err)
+			map_fields(map);
+		if (map->look_err)
+			log_warning("%s: cannot see whether that is still the file that is mapped, which stays: %s",
+				map->map.path, strerror(map->look_err));
 		if (map->changed)
 			log_warning("%s is no longer the file that is mapped, which stays: to map the new one, take it "
 				    "out of %s, reload, put it back, and reload",

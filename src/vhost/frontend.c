@@ -58,8 +58,8 @@ const char *frontend_name(const struct frontend *frontend)
 
 const char *frontend_tag(const struct frontend *frontend)
 {
+	log_field("MRSHARE_FRONTEND_UID", "%u", frontend->cred.uid); /* first: repetitions are counted by user */
 	log_field("MRSHARE_FRONTEND_PID", "%d", frontend->cred.pid);
-	log_field("MRSHARE_FRONTEND_UID", "%u", frontend->cred.uid);
 	log_field("MRSHARE_FRONTEND", "%llu", (unsigned long long)frontend->id);
 	return frontend->name;
 }
@@ -103,8 +103,15 @@ static int on_accept(void *data, int fd)
 	struct frontend_door *door = data;
 	struct err err;
 	int r = admit(door->frontends, door->socket, fd, false, &err);
-	if (r < 0)
-		log_warning("a front-end is refused: %s", err.text);
+	if (r < 0) {
+		struct ucred cred = { .pid = 0, .uid = (uid_t)-1 };
+		socklen_t cred_size = sizeof(cred);
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size);
+		log_field("MRSHARE_FRONTEND_UID", "%u", cred.uid);
+		log_field("MRSHARE_FRONTEND_PID", "%d", cred.pid);
+		log_warning("front-end (pid %d, uid %u): refused%s%s: %s", cred.pid, cred.uid,
+			door->socket->path ? " on " : "", door->socket->path ? door->socket->path : "", err.text);
+	}
 	return r;
 }
 

@@ -79,8 +79,8 @@ static void session_end(struct provider *provider, int cause);
 /* The name of a provider in a line of the log, which gets its fields. */
 static const char *tag(const struct provider *provider)
 {
+	log_field("MRSHARE_PROVIDER_UID", "%u", provider->cred.uid); /* first: repetitions are counted by user */
 	log_field("MRSHARE_PROVIDER_PID", "%d", provider->cred.pid);
-	log_field("MRSHARE_PROVIDER_UID", "%u", provider->cred.uid);
 	log_field("MRSHARE_PROVIDER", "%llu", (unsigned long long)provider->id);
 	return provider->name;
 }
@@ -425,6 +425,11 @@ uint64_t provider_id(const struct provider *provider)
 pid_t provider_pid(const struct provider *provider)
 {
 	return provider->cred.pid;
+}
+
+uid_t provider_uid(const struct provider *provider)
+{
+	return provider->cred.uid;
 }
 
 const char *provider_name(const struct provider *provider)

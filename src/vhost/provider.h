@@ -54,6 +54,7 @@ void provider_answer(struct provider *provider, int result, const struct err *er
 /* Never reused, never 0. */
 uint64_t provider_id(const struct provider *provider);
 pid_t provider_pid(const struct provider *provider);
+uid_t provider_uid(const struct provider *provider);
 /* "provider 3 (pid 1234, uid 0)", for logs. */
 const char *provider_name(const struct provider *provider);
 

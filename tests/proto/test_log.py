@@ -114,24 +114,48 @@ class Log(Case):
         self.want(True, len(lines()) <= 50, f"whether {len(lines())} lines for 500 refusals are a few")
 
     def test_a_burst_hides_nothing_else(self):
-        """Other refusals, other providers and what is no refusal are written meanwhile."""
+        """Other refusals, other users' providers and what is no refusal are written meanwhile."""
         self.memfd_again = self.memfd()
         noisy = self.provider(self.served)
         self.refuse(noisy, 100, shmid=99)
         mark = self.served.mark()
         self.want("-EINVAL", noisy.map(self.memfd_again, flags=2), "another refusal")
         self.served.wait_log(r"SHMEM_MAP refused: unknown flags", mark)
-        pid = self.child(self.refuse_as_child)
-        self.served.wait_log(rf"pid {pid}\b.*SHMEM_MAP refused: .*99", mark)
+        if os.geteuid() == 0:
+            pid = self.child(self.refuse_as_somebody)
+            self.served.wait_log(rf"pid {pid}\b.*SHMEM_MAP refused: .*99", mark)
+            self.kill_child(pid)
         for index in range(20):
             self.want("0", noisy.map(self.memfd_again, shm_offset=index * PAGE), "map")
         self.want(20, self.served.log_since(mark).count(": mapped "), "lines of mappings")
-        self.kill_child(pid)
 
-    def refuse_as_child(self):
+    def refuse_as_somebody(self):
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65531)
         provider = Provider(self.path)
         provider.map(self.memfd_again, shmid=99)
         return provider
+
+    def test_a_burst_of_short_lived_processes_is_counted(self):
+        """As by a shell loop: what is refused, or warned of, is the same user's each time."""
+        refused, unsealed = self.memfd(), os.open(os.path.join(self.logs, "file"), os.O_RDWR | os.O_CREAT)
+        self.keep(unsealed)
+        os.ftruncate(unsealed, M)
+
+        def work():
+            provider = Provider(self.path)
+            provider.map(refused, shmid=99)
+            provider.map(unsealed, len=M)
+            return provider
+        mark = self.served.mark()
+        for _ in range(30):
+            self.kill_child(self.child(work))
+        self.served.settled()
+        for what in ("SHMEM_MAP refused", "can be truncated"):
+            found = [line for line in self.served.log_since(mark).splitlines() if what in line]
+            self.want(True, 10 <= len(found) <= 25, f"whether {len(found)} lines of '{what}' for 30 processes are a few")
+            self.want(True, all(re.search(r"pid \d+", line) for line in found), f"whether each names a process: {found[0]!r}")
 
     def test_counts_are_not_lost_at_the_end(self):
         me = self.provider(self.served)
@@ -176,7 +200,7 @@ class Json(Case):
             self.want(True, bool(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])), f"form of the time in {line}")
         mapped = next(line for line in lines if ": mapped " in line["message"])
         me_pid = str(os.getpid())
-        self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
+        self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_PROVIDER_UID": str(os.getuid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
                    "MRSHARE_LEN": str(2 * M)}, {key: value for key, value in mapped.items() if key.startswith("MRSHARE_")}, "fields")
         for word, identity in (("mapped", "a03d18c5a45b4bf1a7c2daf206a203a0"), ("connected", "6bf892ad203245218de0930a37a4946e"), ("disconnected", "38a15d78c23044dcbc614c56ce47fe19")):
             line = next(line for line in lines if re.search(rf": {word}\b", line["message"]))
@@ -306,6 +330,13 @@ class Journal(Case):
         process.terminate()
         self.want(0, process.wait(10), "exit code")
         self.want(True, time.monotonic() - begin < 3, "whether the end was prompt")
+
+    def test_wrong_flags(self):
+        """Before the log is there: one line on the stream, with its priority for the journal."""
+        for options in (("--bogus",), ("--socket-path", self.path)):
+            process = self.launch(*options)
+            self.want(2, process.wait(10), f"exit code with {options}")
+            self.want(True, bool(re.fullmatch(r"<3>mrshared: .*\n", self.stream())), f"whether {self.stream()!r} is an error")
 
     def test_another_stream(self):
         """$JOURNAL_STREAM names another file, as in a process whose standard error was redirected: plain lines."""

@@ -1,6 +1,7 @@
 # test_reload.py: --map-file and SIGHUP: what changes, what stays, what is wrong.
 # SPDX-License-Identifier: BSD-2-Clause
 import collections
+import json
 import os
 import re
 import signal
@@ -142,6 +143,48 @@ class Reload(Case):
         os.unlink(os.path.join(self.logs, "b"))
         self.want_in(f"{self.logs}/b is no longer the file", self.reload(None), "a file that is gone")
         self.served.base = self.served.fds()
+
+    def test_each_file_is_named(self):
+        """Lines whose files differ in numbers only: each that fails, and each that was replaced, is named with its fields."""
+        places = [(os.path.join(self.logs, f"model-{index:02}.bin"), index * M) for index in range(30)]
+        self.write()
+        self.served = self.start("--map-file", self.map_file, "--log-json", ready=False)
+        self.served.json = True
+        self.wait_until(lambda: "ready" in self.served.log(), "log", "ready", self.served.log)
+        self.served.base = self.served.fds()
+
+        def told(word, *lines):
+            mark = self.served.mark()
+            self.write(*lines)
+            self.served.send_signal(signal.SIGHUP)
+            self.wait_until(lambda: "read anew" in self.served.log_since(mark), "log", "read anew")
+            found = [json.loads(line) for line in self.served.log_since(mark).splitlines()]
+            return [(line["MRSHARE_MAP_PATH"], int(line["MRSHARE_SHM_OFFSET"]), line["MRSHARE_SHMID"])
+                    for line in found if word in line["message"]]
+        lines = [f"shmid=0,path={path},shm-offset={offset},len={M}" for path, offset in places]
+        wanted = [(path, offset, "0") for path, offset in places]
+        self.want(wanted, told("No such file", *lines), "the lines that fail")
+        for path, _ in places:
+            self.file(os.path.basename(path))
+        self.want([], told("error", *lines), "the lines that fail when their files are there")
+        for path, _ in places:
+            os.unlink(path)
+        self.want(wanted, told("no longer the file", *lines), "the files that are gone")
+        self.want([], told("error"), "an empty file")
+
+    def test_a_file_that_cannot_be_looked_at(self):
+        """That is not the same as another file under its name."""
+        self.serve(self.line("a"))
+        path = os.path.join(self.logs, "a")
+        os.rename(path, path + ".old")
+        os.symlink(path, path)
+        said = self.reload(None)
+        self.want(True, bool(re.search(rf"warning: {path}: cannot see .*symbolic links", said)), f"whether {said!r} says what failed")
+        self.want(False, "no longer" in said, "whether it says that it is another file")
+        self.want_in("0 added, 0 removed", said, "what it does")
+        os.unlink(path)
+        os.rename(path + ".old", path)
+        self.want(False, "warning" in self.reload(None), "a warning when it is there again")
 
     def test_flags_stay(self):
         """What --map names is no business of the file."""
@@ -318,6 +361,19 @@ class Reload(Case):
             self.served.wait_log("info: ready")
             self.served.wait_log("0 added, 1 removed")
             self.want_mapped("a")
+
+    def test_before_the_loop_is_there(self):
+        """From its first step on a signal ends nobody: here while the map file's server hangs."""
+        with self.fuse() as server:
+            server.pause()
+            served = self.start("--map-file", f"{server.mount_point}/file", ready=False)
+            time.sleep(0.3)
+            served.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+            server.go_on()
+            served.awaited = True
+            self.want(1, served.process.wait(10), "exit code")
+            self.want_in("served by another process", served.log(), "what it says")
 
     def test_while_a_start_fails(self):
         """A signal that waits for a start which then fails holds up no end."""

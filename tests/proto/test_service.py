@@ -69,7 +69,7 @@ class Service(Case):
                       dict(environ, LISTEN_PID=str(pid or os.getpid())))
         environ = {**daemon.ENVIRONMENT, "NOTIFY_SOCKET": self.manager.path, **dict(environment)}
         if sockets:
-            environ["LISTEN_FDS"] = str(len(sockets))
+            environ["LISTEN_FDS"] = str(len(sockets if names is None else names))
             if names is not None:
                 environ["LISTEN_FDNAMES"] = ":".join(names)
         with open(self.log_path, "ab") as log:
@@ -163,6 +163,19 @@ class Service(Case):
         self.manager.wait("WATCHDOG=1", heard)
         self.end(process)
 
+    def test_watchdog_shorter_than_the_clock(self):
+        """The loop has time for more than that."""
+        for usec in ("1", "1999"):
+            process = self.launch("--provider-socket", self.path, environment={"WATCHDOG_USEC": usec})
+            ready, _ = self.manager.wait("READY=1", len(self.manager.heard))
+            begin, heard = time.monotonic(), len(self.manager.heard)
+            while time.monotonic() < begin + 0.5:
+                self.manager.read(0.01)
+            count = sum(line == "WATCHDOG=1" for _, line in self.manager.heard[heard:])
+            most = 1000 * (time.monotonic() - begin) + 50
+            self.want(True, 1 <= count <= most, f"whether {count} notices of a watchdog of {usec} us are at most one a ms")
+            self.end(process)
+
     def test_manager_that_does_not_read(self):
         """Its queue is full: everybody is served, and READY comes when it reads again."""
         clutter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -253,11 +266,36 @@ class Service(Case):
         return path
 
     def test_failed_start_says_why(self):
-        process = self.launch("--provider-socket", self.path, "--map", "shmid=0,path=/nonexistent/file,ro")
-        self.want(1, process.wait(10), "exit code")
-        self.manager.wait("STATUS=cannot start: .*/nonexistent/file.*")
-        self.manager.wait("ERRNO=2")
-        self.want(None, self.manager.find("READY=1"), "READY of a daemon that cannot start")
+        """Wherever it fails, from the first flag on."""
+        map_file = os.path.join(self.logs, "maps")
+        with open(map_file, "w") as file:
+            file.write("bogus\n")
+        taken = self.file_path("taken")
+        sockets = ("--provider-socket", self.path)
+        for options, code, error, text in (
+                ((*sockets, "--map", "shmid=0,path=/nonexistent/file,ro"), 1, 2, ".*/nonexistent/file.*"),
+                ((*sockets, "--map-file", map_file), 1, 22, f".*{map_file}:1: .*bogus.*"),
+                ((*sockets, "--map-file", map_file + ".missing"), 1, 2, ".*maps.missing.*"),
+                ((*sockets, "--max-providers", "1000000"), 1, 34, ".*open files.*"),
+                ((*sockets, "--max-mappings", "2000000000"), 1, 34, ".*(max_map_count|open files).*"),
+                ((*sockets, "--socket-path", taken), 1, 17, ".*is no socket.*"),
+                (("--provider-socket", taken), 1, 17, ".*is no socket.*"),
+                (("--bogus",), 2, 22, ".*--bogus.*"),
+                ((*sockets, "--log-level", "loud"), 2, 22, ".*loud.*"),
+                ((), 2, 22, ".*could ever be mapped.*"),
+        ):
+            heard = len(self.manager.heard)
+            process = self.launch(*options)
+            self.want(code, process.wait(10), f"exit code with {options}")
+            self.manager.wait(f"STATUS=cannot start: {text}", heard)
+            self.manager.wait(f"ERRNO={error}", heard)
+            self.want(None, self.manager.find("READY=1", heard), "READY of a daemon that cannot start")
+
+    def test_unknown_listen_name_says_why(self):
+        done = subprocess.run([self.binary, "--rdma-listen", "mrshare.invalid", "--shmem", "0:64M", "--provider-socket", self.path],
+                              env={**daemon.ENVIRONMENT, "NOTIFY_SOCKET": self.manager.path}, capture_output=True, text=True, timeout=30)
+        self.want(1, done.returncode, f"exit code ({done.stderr!r})")
+        self.manager.wait("STATUS=cannot start: --rdma-listen.*mrshare.invalid.*")
 
     # Sockets.
 
@@ -329,6 +367,10 @@ class Service(Case):
             (mapped + ("--provider-socket", self.path + "2"), (provider,), ("provider",), "--provider-socket"),
             (mapped + ("--provider-socket", self.vhost_path), (vhost,), ("vhost",), "--provider-socket"),
             (mapped + ("--fd", "3"), (vhost,), ("vhost",), "--fd 3"),
+            (mapped + ("--fd", "3"), (provider,), ("provider",), "--fd 3"),
+            (mapped + ("--fd", "4"), (vhost, again), ("vhost",), "--fd 4"),
+            (mapped + ("--fd", "5"), (provider, vhost, provider), ("provider", "vhost"), "--fd 5"),
+            (mapped + ("--fd", "3", "--fd", "4"), (vhost, again), (), "given twice"),
             (mapped + ("--shmem", "1:3M"), (vhost,), ("vhost",), "vhost socket"),
             ((), (vhost,), ("vhost",), "could ever be mapped"),
         )

@@ -1,6 +1,7 @@
 # test_signals.py: SIGTERM and SIGINT: exit 0, promptly, whatever goes on.
 # SPDX-License-Identifier: BSD-2-Clause
 import os
+import pty
 import signal
 import subprocess
 import threading
@@ -29,20 +30,82 @@ class Signals(Case):
                 self.want("closed", provider.ending(), "a connection when the daemon has ended")
                 provider.close()
 
+    def reach(self):
+        """A connection to a daemon whose log tells us nothing."""
+        def connect():
+            try:
+                self.providers.append(Provider(self.path))
+            except OSError:
+                return False
+            return True
+        self.wait_until(connect, "the socket", "served")
+        return self.providers[-1]
+
     def test_with_a_log_that_nobody_reads(self):
-        """Standard error is a full pipe: everybody is served all the same, and SIGTERM ends the daemon."""
-        unread, log = os.pipe()
-        self.fds.append(unread)
-        process = subprocess.Popen([self.binary, "--no-rdma", "--shmem", "0:64M", "--provider-socket", self.path], stderr=log)
-        self.addCleanup(process.kill)
-        os.close(log)
-        self.wait_until(lambda: os.path.exists(self.path), "the socket", "there")
-        provider = Provider(self.path)
-        self.providers.append(provider)
-        for index in range(2000):
-            self.want("-ENXIO", provider.unmap(shmid=9), f"answer {index}")
-        process.terminate()
-        self.want(0, process.wait(10), "the exit code")
+        """Standard error is full, a pipe or a terminal, ours alone or shared: everybody is served, and SIGTERM ends the daemon."""
+        for kind, options in (("pipe", ()), ("terminal", ()), ("terminal", ("--log-json",)), ("shared pipe", ())):
+            unread, log = pty.openpty() if kind == "terminal" else os.pipe()
+            self.fds.append(unread)
+            process = subprocess.Popen([self.binary, "--no-rdma", "--shmem", "0:64M", "--provider-socket", self.path, *options],
+                                       stdin=subprocess.DEVNULL, stderr=log)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            provider = self.reach()
+            file = self.memfd()
+            for index in range(1200):
+                if kind == "shared pipe":
+                    # Another writer takes the room between a look at it and a write.
+                    os.set_blocking(log, False)
+                    try:
+                        os.write(log, b"x" * 4000)
+                    except BlockingIOError:
+                        pass
+                    os.set_blocking(log, True)
+                self.want(("0", "0"), (provider.map(file), provider.unmap()), f"answers {index} with a {kind} that nobody reads")
+            provider.close()
+            os.close(log)
+            process.terminate()
+            self.want(0, process.wait(PROMPT), f"the exit code with a {kind} that nobody reads")
+
+    def test_the_last_lines_come_out(self):
+        """Who reads in time has every line, in order, up to the last, whatever standard error is; of a start that fails, too."""
+        for make in (os.pipe, pty.openpty):
+            reader, log = make()
+            self.fds.append(reader)
+            process = subprocess.Popen([self.binary, "--no-rdma", "--shmem", "0:64M", "--provider-socket", self.path],
+                                       stdin=subprocess.DEVNULL, stderr=log)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            os.close(log)
+            said = []
+
+            def read():
+                try:
+                    while piece := os.read(reader, 65536):
+                        said.append(piece.decode())
+                except OSError:
+                    pass  # the end of a terminal
+            reading = threading.Thread(target=read)
+            reading.start()
+            provider = self.reach()
+            file = self.memfd()
+            for index in range(300):
+                self.want(("0", "0"), (provider.map(file), provider.unmap()), f"answers {index}")
+            process.terminate()
+            self.want(0, process.wait(10), "the exit code")
+            reading.join(10)
+            lines = "".join(said).splitlines()
+            numbers = [int(line.rpartition(" ")[2]) for line in lines if ": unmapped " in line]
+            self.want(list(range(1, 301)), numbers, "the mappings, in order")
+            self.want("info: ending", lines[-1], "the last line")
+
+            reader, log = make()
+            self.fds.append(reader)
+            done = subprocess.run([self.binary, "--no-rdma", "--shmem", "0:64M", "--map", "shmid=0,path=/nonexistent"],
+                                  stdin=subprocess.DEVNULL, stderr=log, timeout=20)
+            self.want(1, done.returncode, "the exit code of a start that fails")
+            self.want_in("/nonexistent", os.read(reader, 65536).decode(), "what it says")
+            os.close(log)
 
     def test_with_replies_unread(self):
         served = self.start()

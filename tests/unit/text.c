@@ -143,6 +143,7 @@ START_TEST(log_unread)
 {
 	/* A full pipe must not block whoever logs. */
 	int fd = catch_stderr();
+	ck_assert_int_eq(log_start(NULL), 0);
 	for (int i = 0; i < 10000; i++)
 		log_info("line %d", i);
 	ck_assert_int_ge(fd, 0);
@@ -230,7 +231,7 @@ START_TEST(log_fields)
 	name[sizeof(name) - 1] = '\0';
 	memset(text, '\\', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
-	for (int i = 0; i < LOG_FIELDS_MAX; i++) {
+	for (int i = 0; i < 8; i++) {
 		static const char *const names[] = { "MRSHARE_PROVIDER_PID", "MRSHARE_PROVIDER_UID",
 			"MRSHARE_FRONTEND_PID", "MRSHARE_FRONTEND_UID", "MRSHARE_SHM_OFFSET", "MRSHARE_MAPPING_ID",
 			"MRSHARE_DEVICE", "MRSHARE_LEN" };
@@ -239,7 +240,7 @@ START_TEST(log_fields)
 	log_info("%s", text);
 	char got[8192];
 	ssize_t n = read(fd, got, sizeof(got));
-	ck_assert_int_gt(n, 2 * (LOG_TEXT_MAX + LOG_FIELDS_MAX * 79));
+	ck_assert_int_gt(n, 2 * (LOG_TEXT_MAX + 8 * 79));
 	ck_assert_int_le(n, PIPE_BUF);
 	ck_assert_int_eq(got[n - 1], '\n');
 }
