@@ -96,7 +96,7 @@ static void on_status(char *ret_text, size_t size)
 static void on_tick(void *data)
 {
 	log_tick();
-	service_tick();
+	service_tick(self.statics && statics_progressed(self.statics));
 	event_timer_set(self.tick, TICK_MS);
 }
 

@@ -62,6 +62,7 @@ struct statics {
 	size_t at;      /* of `next`: which one is added */
 	size_t pending; /* that the pipeline adds or removes */
 	size_t added, removed, failed;
+	bool progressed; /* since somebody asked */
 };
 
 static void add_next(struct statics *statics);
@@ -171,6 +172,7 @@ static void on_added(void *data, uint64_t mapping_id, int result, const struct e
 	struct static_map *map = data;
 	struct statics *statics = map->statics;
 	statics->pending--;
+	statics->progressed = true;
 	if (statics->stopped)
 		return;
 	if (result < 0) {
@@ -240,6 +242,7 @@ static void open_done(struct job *job)
 {
 	struct statics *statics = container_of(job, struct statics, job);
 	struct static_map *map = &statics->next.maps[statics->at];
+	statics->progressed = true;
 	if (statics->stopped)
 		return;
 	if (map->fd >= 0 && begin(map, &map->err) == 0) {
@@ -289,6 +292,7 @@ static void add_all(struct statics *statics)
 static void on_removed(void *data, uint64_t mapping_id, int result, const struct err *err)
 {
 	struct statics *statics = data;
+	statics->progressed = true;
 	statics->removed++;
 	if (--statics->pending == 0)
 		add_all(statics);
@@ -425,6 +429,13 @@ int statics_start(struct pipeline *pipeline, const struct options *flags, struct
 	*ret_statics = statics;
 	add_all(statics);
 	return 0;
+}
+
+bool statics_progressed(struct statics *statics)
+{
+	bool progressed = statics->progressed || pipeline_registers_static(statics->pipeline);
+	statics->progressed = false;
+	return progressed;
 }
 
 void statics_stop(struct statics *statics)
