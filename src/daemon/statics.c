@@ -61,7 +61,7 @@ struct statics {
 	struct err err; /* of reading; of what failed last */
 	size_t at;      /* of `next`: which one is added */
 	size_t pending; /* that the pipeline adds or removes */
-	size_t added, removed, failed;
+	size_t added, removed, held, failed;
 	bool progressed; /* since somebody asked */
 };
 
@@ -124,8 +124,11 @@ static void reload_ends(struct statics *statics)
 	set_free(&statics->there);
 	statics->there = statics->next;
 	statics->next = (struct set){ 0 };
-	log_info("%s: read anew: %zu added, %zu removed, %zu failed, %zu in all", statics->flags->map_file,
-		statics->added, statics->removed, statics->failed, statics->there.count - statics->failed);
+	char held[64] = "";
+	if (statics->held)
+		snprintf(held, sizeof(held), ", %zu no longer, but held by a guest", statics->held);
+	log_info("%s: read anew: %zu added, %zu removed, %zu failed, %zu in all%s", statics->flags->map_file,
+		statics->added, statics->removed, statics->failed, statics->there.count - statics->failed, held);
 	if (statics->failed)
 		err_prefix(&statics->err, "%zu failed, such as", statics->failed);
 	if (!statics->again)
@@ -293,7 +296,10 @@ static void on_removed(void *data, uint64_t mapping_id, int result, const struct
 {
 	struct statics *statics = data;
 	statics->progressed = true;
-	statics->removed++;
+	if (result == -EINPROGRESS)
+		statics->held++;
+	else
+		statics->removed++;
 	if (--statics->pending == 0)
 		add_all(statics);
 }
@@ -398,7 +404,7 @@ static void reload(struct statics *statics)
 		return;
 	statics->state = STATICS_READING;
 	statics->err.code = 0;
-	statics->added = statics->removed = statics->failed = 0;
+	statics->added = statics->removed = statics->held = statics->failed = 0;
 	statics->ops->reloading();
 	statics->job = (struct job){ .run = read_run, .done = read_done };
 	pipeline_submit(statics->pipeline, &statics->job);
