@@ -275,8 +275,8 @@ int mrshare_post_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_
 
 /* The operation ends with -ECANCELED, soon but not at once where the device has its memory. -ENOENT: it has ended, or
  * never was. Its completion comes in every case; a part of it may have been transferred.
- * A time limit (-ETIMEDOUT) ends it likewise; what the device still has 250 ms later can be taken back from it only by
- * disconnecting, and so it is done. */
+ * A time limit (-ETIMEDOUT) ends it likewise; what the device still has when the wire was silent for 250 ms can be
+ * taken back from it only by disconnecting, and so it is done. */
 int mrshare_cancel(struct mrshare *conn, uint64_t id);
 
 /* The next completion of an operation without a callback. Waits up to `timeout_ms` for it (0: not at all, -1: for ever).

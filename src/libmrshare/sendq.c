@@ -302,6 +302,7 @@ void sendq_reap(struct mrshare *conn)
 	struct ibv_wc wc[SENDS_MAX / SIGNAL_EVERY];
 	enum { WC_MAX = sizeof(wc) / sizeof(wc[0]) };
 	int n = WC_MAX;
+	bool had_some = !sendq_empty(conn);
 	while (conn->send_cq && n == WC_MAX) {
 		n = verbs_poll_cq(conn->send_cq, WC_MAX, wc);
 		if (n < 0)
@@ -311,6 +312,9 @@ void sendq_reap(struct mrshare *conn)
 		for (int i = 0; i < n; i++)
 			take_completion(conn, &wc[i]);
 	}
+	/* The thread ends the connection then; whoever reaps this need not be it. */
+	if (had_some && conn->state == CONN_DRAINING && sendq_empty(conn))
+		service_wake_thread(conn);
 }
 
 void sendq_forget(struct mrshare *conn)

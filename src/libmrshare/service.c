@@ -159,6 +159,7 @@ void service_run(struct mrshare *conn)
 	sendq_take_events(conn);
 	sendq_step(conn);
 	time_check(conn);
+	sendq_pump(conn);
 	if (conn->state == CONN_DRAINING)
 		conn_drain(conn);
 	if (conn->state == CONN_NAMES)
@@ -278,7 +279,7 @@ void service_posted(struct mrshare *conn, bool waited)
 {
 	sendq_pump(conn);
 	/* A leader that sleeps did not ask for an event when there was nothing on the wire. */
-	if (conn->leader_sleeps || (!conn->thread_runs && !waited))
+	if (conn->leader_sleeps || conn->thread_watches_sends || (!conn->thread_runs && !waited))
 		sendq_arm(conn);
 	if (conn->thread_runs) {
 		bool looked_after = waited || conn->leader || conn->thread_watches_sends || sendq_empty(conn);
@@ -324,7 +325,7 @@ void service_call_back(struct mrshare *conn)
 static void thread_sleep(struct mrshare *conn)
 {
 	conn->thread_watches_sends = !conn->leader && !sendq_empty(conn);
-	if (conn->thread_watches_sends)
+	if (conn->thread_watches_sends || conn->leader_sleeps)
 		sendq_arm(conn);
 	/* Arming may have found what ends the sleep. */
 	if (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK]))

@@ -22,6 +22,8 @@ void time_due(struct mrshare *conn, uint64_t when_ms)
 
 static uint64_t check_silence(struct mrshare *conn, uint64_t now)
 {
+	/* We may have been late ourselves. */
+	sendq_reap(conn);
 	uint64_t heard_due = conn->heard_ms + 1000 * KEEPALIVE_FACTOR * (uint64_t)conn->keepalive_s,
 		 wire_due = sendq_empty(conn) ? UINT64_MAX : conn->progress_ms + conn->timeout_ms;
 	if (now >= heard_due)

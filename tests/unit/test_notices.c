@@ -217,6 +217,7 @@ START_TEST(after_too_many_torn_reads_a_notice_is_waited_for)
 	fake.torn = 1000;
 	ck_assert_int_eq(mrshare_set_timeout(conn, 50), 0);
 	ck_assert_int_eq(mrshare_refresh(conn), -ETIMEDOUT);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 5000), 0);
 	fake.torn = 0;
 	ck_assert_int_eq(mrshare_refresh(conn), 0);
 }

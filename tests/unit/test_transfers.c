@@ -280,12 +280,37 @@ START_TEST(registered_memory_is_taken_back)
 }
 END_TEST
 
+/* As long as the wire gives answers, a time limit costs no connection. */
+START_TEST(a_slow_wire_gives_it_back)
+{
+	const struct mrshare_how how = { .done = note_result, .timeout_ms = 20 };
+	struct mrshare_buffer *buffer;
+	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
+	fake.hold = true;
+	for (int i = 0; i < 6; i++)
+		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, NULL, NULL), 0);
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, &how, NULL), 0);
+	for (int i = 0; i < 7; i++) {
+		for (int k = 0; k < 100; k++)
+			fake_wait_dispatch(conn);
+		fake_release(1);
+	}
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_int_eq(results[0], -ETIMEDOUT);
+	fake.hold = false;
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), 0);
+	ck_assert_uint_eq(fake.connects, 1);
+	mrshare_buffer_unregister(&buffer);
+}
+END_TEST
+
 START_TEST(a_silent_wire_ends_the_connection)
 {
 	ck_assert_int_eq(mrshare_set_timeout(conn, 50), 0);
 	fake.hold = true;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), -ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(mrshare_error(), "no answer"));
+	ck_assert_int_eq(mrshare_set_timeout(conn, 5000), 0);
 	fake.hold = false;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), 0);
 }
@@ -518,6 +543,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_loop_test(tcase, one_is_cancelled, 0, 2);
 	tcase_add_test(tcase, one_is_late);
 	tcase_add_test(tcase, registered_memory_is_taken_back);
+	tcase_add_test(tcase, a_slow_wire_gives_it_back);
 	tcase_add_test(tcase, a_silent_wire_ends_the_connection);
 	tcase_add_loop_test(tcase, an_error_on_the_wire_cuts_all, IBV_WC_LOC_LEN_ERR, IBV_WC_RNR_RETRY_EXC_ERR + 1);
 	tcase_add_loop_test(tcase, a_device_that_takes_nothing, 0, 8);

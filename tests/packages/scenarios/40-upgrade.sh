@@ -19,6 +19,8 @@ equal "the same processes serve" "$before" "$(property mrshared.service MainPID)
 matches "of the program that was installed before" 'deleted' "$(readlink "/proc/${before% *}/exe")"
 check "which the upgrade says" grep -q 'still serves' "$scratch/dpkg"
 check "with what to do" grep -q 'systemctl restart mrshared.service mrshared@vm1.service' "$scratch/dpkg"
+equal "systemd knows the new units" "no 31s" \
+    "$(property mrshared.service NeedDaemonReload) $(property mrshared.service WatchdogUSec)"
 asked "memory is shared as before" memfd '^put$' put 0 unharmed
 equal "and read" unharmed "$(mrshare read "$addr0" 0:0 8)"
 equal "it stays enabled" "enabled enabled" "$(systemctl is-enabled mrshared.service mrshared@vm1.service | xargs)"
