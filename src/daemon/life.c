@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/range.h"
 
 const char *life_tag(const struct life *life)
 {
@@ -79,6 +80,22 @@ bool life_has_device(const struct life *life, const struct device *device)
 	return false;
 }
 
+/* A range can be taken by what is removed already. */
+static void add_holder(const struct pipeline *pipeline, const struct mrshare_mmap *mmap, struct err *err)
+{
+	for (const struct life *life = pipeline->lives; life; life = life->next) {
+		const struct mapping *mapping = &life->mapping;
+		if (life->state != LIFE_HELD || mapping->shmid != mmap->shmid ||
+			!ranges_overlap(mmap->shm_offset, mmap->len, mapping->shm_offset, mapping->len))
+			continue;
+		char holder[128], text[sizeof(err->text)];
+		frontends_who_holds(pipeline->frontends, mapping->id, holder, sizeof(holder));
+		snprintf(text, sizeof(text), "%s", err->text);
+		err_set(err, err->code, "%s; it is removed, but %s has it still", text, holder);
+		return;
+	}
+}
+
 int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd, uint64_t owner, const char *name,
 	struct life **ret_life, struct err *err)
 {
@@ -89,6 +106,8 @@ int life_new(struct pipeline *pipeline, const struct mrshare_mmap *mmap, int fd,
 	snprintf(life->name, sizeof(life->name), "%s", name);
 
 	int r = regions_claim(pipeline->regions, mmap, owner, &life->mapping, err);
+	if (r == -EEXIST)
+		add_holder(pipeline, mmap, err);
 	if (r < 0)
 		goto fail;
 	if (pipeline->publish) {

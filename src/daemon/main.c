@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "config.h"
 #include "daemon/guest.h"
 #include "daemon/limits.h"
@@ -37,7 +38,7 @@ static struct {
 	struct event_source *tick;
 	struct pipeline *pipeline;
 	struct statics *statics;
-	char limits_text[160];
+	char limits_text[320];
 	struct err reload_err; /* of the last reload; code 0: it went well */
 	bool started, stopping, stopped;
 	int exit_code;
@@ -96,7 +97,7 @@ static void on_status(char *ret_text, size_t size)
 static void on_tick(void *data)
 {
 	log_tick();
-	service_tick();
+	service_tick(self.statics && statics_progressed(self.statics));
 	event_timer_set(self.tick, TICK_MS);
 }
 
@@ -147,12 +148,15 @@ static int configure_frontends(struct err *err)
 /* Those that read the limits do so through pointers, each time. */
 static void set_limits(const struct options *settings)
 {
-	char text[sizeof(self.limits_text)];
+	char text[sizeof(self.limits_text)], bytes[80] = "any number of bytes";
+	if (settings->max_bytes != UINT64_MAX || settings->max_bytes_each != UINT64_MAX)
+		snprintf(bytes, sizeof(bytes), "%s (%s a provider)", size_format(settings->max_bytes).text,
+			size_format(settings->max_bytes_each).text);
 	snprintf(text, sizeof(text),
-		"log level %s; at most %" PRIu64 " mappings, %" PRIu64 " providers, %" PRIu64 " front-ends, %" PRIu64
-		" peers",
-		log_level_name(settings->log_level), settings->max_mappings, settings->max_providers,
-		settings->max_frontends, settings->max_peers);
+		"log level %s; at most %" PRIu64 " mappings (%" PRIu64 " a provider), %s, %" PRIu64
+		" providers, %" PRIu64 " front-ends, %" PRIu64 " peers",
+		log_level_name(settings->log_level), settings->max_mappings, settings->max_mappings_each, bytes,
+		settings->max_providers, settings->max_frontends, settings->max_peers);
 	if (self.started && strcmp(text, self.limits_text) != 0)
 		log_info("%s: %s", self.options.map_file, text);
 	memcpy(self.limits_text, text, sizeof(text));

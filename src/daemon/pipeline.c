@@ -267,6 +267,17 @@ void pipeline_submit(struct pipeline *pipeline, struct job *job)
 	worker_pool_submit(pipeline->workers, job);
 }
 
+bool pipeline_registers_static(const struct pipeline *pipeline)
+{
+	for (const struct life *life = pipeline->lives; life; life = life->next) {
+		bool runs = life->state == LIFE_REGISTERING || life->state == LIFE_DEREGISTERING ||
+			    life->state == LIFE_DROPPING;
+		if (runs && life->mapping.owner == 0)
+			return true;
+	}
+	return false;
+}
+
 struct pipeline_counts pipeline_counts(const struct pipeline *pipeline)
 {
 	return (struct pipeline_counts){

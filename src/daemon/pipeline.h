@@ -48,6 +48,8 @@ int pipeline_open_frontends(struct pipeline *pipeline, struct err *err);
 void pipeline_limits_changed(struct pipeline *pipeline);
 /* Runs a job that may block. */
 void pipeline_submit(struct pipeline *pipeline, struct job *job);
+/* Whether a device takes or gives back the memory of a static mapping now, which may take minutes where it is much. */
+bool pipeline_registers_static(const struct pipeline *pipeline);
 /* What there is now. */
 struct pipeline_counts {
 	size_t providers, frontends, mappings, peers;

@@ -29,7 +29,7 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 
-#define EXTEND_US "30000000" /* said every second: a loop that stands still is found in time */
+#define EXTEND_US "30000000" /* said every second in which something goes on */
 
 static struct {
 	int notify_fd; /* -1: no manager */
@@ -248,12 +248,12 @@ static void tell_status(void)
 		memcpy(self.said, text, sizeof(text));
 }
 
-void service_tick(void)
+void service_tick(bool progressed)
 {
 	if (!self.status || self.stopping)
 		return;
 	retry_state();
-	if (!self.ready)
+	if (!self.ready && progressed)
 		notify("EXTEND_TIMEOUT_USEC=" EXTEND_US);
 	tell_status();
 }
@@ -274,7 +274,7 @@ int service_start(struct event_loop *loop, service_status_fn *status, struct err
 		self.watchdog_ms = watchdog_us / 2000 + (watchdog_us < 2000);
 		on_watchdog(NULL);
 	}
-	service_tick();
+	service_tick(false);
 	return 0;
 }
 
@@ -282,7 +282,7 @@ void service_ready(void)
 {
 	self.ready = true;
 	notify_state("READY=1");
-	service_tick();
+	service_tick(false);
 }
 
 void service_reloading(void)
@@ -334,7 +334,7 @@ int service_start(struct event_loop *loop, service_status_fn *status, struct err
 	return 0;
 }
 
-void service_tick(void)
+void service_tick(bool progressed)
 {
 }
 

@@ -3,6 +3,7 @@
 #ifndef DAEMON_SERVICE_H
 #define DAEMON_SERVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -28,8 +29,9 @@ typedef void service_status_fn(char *ret_text, size_t size);
 /* From now on the manager hears from the loop, as often as it wants to, that it turns. A manager that does not read
  * holds up nothing. -EINVAL: $NOTIFY_SOCKET is no path. */
 int service_start(struct event_loop *loop, service_status_fn *status, struct err *err);
-/* Call it once a second: tells what `status` writes where it has changed, and that starting or reloading goes on. */
-void service_tick(void);
+/* Call it once a second: tells what `status` writes where it has changed, and asks for more time for a start or reload
+ * that has `progressed`: one that does not is the manager's to end. */
+void service_tick(bool progressed);
 /* It serves: at the start, and when a reload has ended. */
 void service_ready(void);
 void service_reloading(void);

@@ -61,7 +61,8 @@ struct statics {
 	struct err err; /* of reading; of what failed last */
 	size_t at;      /* of `next`: which one is added */
 	size_t pending; /* that the pipeline adds or removes */
-	size_t added, removed, failed;
+	size_t added, removed, held, failed;
+	bool progressed; /* since somebody asked */
 };
 
 static void add_next(struct statics *statics);
@@ -123,8 +124,11 @@ static void reload_ends(struct statics *statics)
 	set_free(&statics->there);
 	statics->there = statics->next;
 	statics->next = (struct set){ 0 };
-	log_info("%s: read anew: %zu added, %zu removed, %zu failed, %zu in all", statics->flags->map_file,
-		statics->added, statics->removed, statics->failed, statics->there.count - statics->failed);
+	char held[64] = "";
+	if (statics->held)
+		snprintf(held, sizeof(held), ", %zu no longer, but held by a guest", statics->held);
+	log_info("%s: read anew: %zu added, %zu removed, %zu failed, %zu in all%s", statics->flags->map_file,
+		statics->added, statics->removed, statics->failed, statics->there.count - statics->failed, held);
 	if (statics->failed)
 		err_prefix(&statics->err, "%zu failed, such as", statics->failed);
 	if (!statics->again)
@@ -171,6 +175,7 @@ static void on_added(void *data, uint64_t mapping_id, int result, const struct e
 	struct static_map *map = data;
 	struct statics *statics = map->statics;
 	statics->pending--;
+	statics->progressed = true;
 	if (statics->stopped)
 		return;
 	if (result < 0) {
@@ -240,6 +245,7 @@ static void open_done(struct job *job)
 {
 	struct statics *statics = container_of(job, struct statics, job);
 	struct static_map *map = &statics->next.maps[statics->at];
+	statics->progressed = true;
 	if (statics->stopped)
 		return;
 	if (map->fd >= 0 && begin(map, &map->err) == 0) {
@@ -289,7 +295,11 @@ static void add_all(struct statics *statics)
 static void on_removed(void *data, uint64_t mapping_id, int result, const struct err *err)
 {
 	struct statics *statics = data;
-	statics->removed++;
+	statics->progressed = true;
+	if (result == -EINPROGRESS)
+		statics->held++;
+	else
+		statics->removed++;
 	if (--statics->pending == 0)
 		add_all(statics);
 }
@@ -394,7 +404,7 @@ static void reload(struct statics *statics)
 		return;
 	statics->state = STATICS_READING;
 	statics->err.code = 0;
-	statics->added = statics->removed = statics->failed = 0;
+	statics->added = statics->removed = statics->held = statics->failed = 0;
 	statics->ops->reloading();
 	statics->job = (struct job){ .run = read_run, .done = read_done };
 	pipeline_submit(statics->pipeline, &statics->job);
@@ -425,6 +435,13 @@ int statics_start(struct pipeline *pipeline, const struct options *flags, struct
 	*ret_statics = statics;
 	add_all(statics);
 	return 0;
+}
+
+bool statics_progressed(struct statics *statics)
+{
+	bool progressed = statics->progressed || pipeline_registers_static(statics->pipeline);
+	statics->progressed = false;
+	return progressed;
 }
 
 void statics_stop(struct statics *statics)

@@ -3,6 +3,8 @@
 #ifndef DAEMON_STATICS_H
 #define DAEMON_STATICS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "daemon/mapfile.h"
 #include "daemon/options.h"
@@ -29,6 +31,9 @@ int statics_start(struct pipeline *pipeline, const struct options *flags, struct
 /* Reads the map file anew, after a reload that runs: what is no longer in it is removed, what is new is mapped, what is
  * the same is left alone. A file that is wrong changes nothing. */
 void statics_reload(struct statics *statics);
+/* Whether the start or a reload has come further since the last call, or what it waits for may take its time. One that
+ * waits for a file's server does neither. */
+bool statics_progressed(struct statics *statics);
 /* The daemon ends: nothing is begun any more. */
 void statics_stop(struct statics *statics);
 

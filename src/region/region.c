@@ -175,6 +175,15 @@ static int insert(struct region *region, size_t at, struct mapping *mapping)
 	return 0;
 }
 
+static int say_overlap(const struct mrshare_mmap *mmap, const struct mapping *other, struct err *err)
+{
+	char owner[40] = "which is static";
+	if (other->owner)
+		snprintf(owner, sizeof(owner), "provider %" PRIu64 "'s", other->owner);
+	return err_set(err, -EEXIST, "[%#" PRIx64 ", %#" PRIx64 ") overlaps a mapping in %s, %s", mmap->shm_offset,
+		mmap->shm_offset + mmap->len, mapping_format(other).text, owner);
+}
+
 int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint64_t owner, struct mapping *ret_mapping,
 	struct err *err)
 {
@@ -187,8 +196,7 @@ int regions_claim(struct regions *regions, const struct mrshare_mmap *mmap, uint
 	if (at < region->count) {
 		const struct mapping *next = region->mappings[at];
 		if (ranges_overlap(mmap->shm_offset, mmap->len, next->shm_offset, next->len))
-			return err_set(err, -EEXIST, "[%#" PRIx64 ", %#" PRIx64 ") overlaps a mapping in %s",
-				mmap->shm_offset, mmap->shm_offset + mmap->len, mapping_format(next).text);
+			return say_overlap(mmap, next, err);
 	}
 	r = check_limits(regions, mmap->len, owner, err);
 	if (r < 0)

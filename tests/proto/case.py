@@ -136,11 +136,11 @@ class Case(unittest.TestCase):
     def seals(self, fd):
         return fcntl.fcntl(fd, F_GET_SEALS)
 
-    def fuse(self, **options):
+    def fuse(self, name="fuse", **options):
         """A mounted FUSE file system; use it with `with`."""
         reason = fuse.obstacle()
         self.need(not reason, reason)
-        mount_point = os.path.join(self.logs, "fuse")
+        mount_point = os.path.join(self.logs, name)
         os.mkdir(mount_point)
         return fuse.Server(mount_point, **options)
 

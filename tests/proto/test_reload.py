@@ -119,7 +119,9 @@ class Reload(Case):
         self.serve(self.line("a"))
         me = self.provider(self.served)
         self.want("0", me.map(self.memfd(), shm_offset=M), "map")
-        self.want_in("0 added, 0 removed, 1 failed", self.reload(self.line("a"), self.line("b", M)), "a taken range")
+        said = self.reload(self.line("a"), self.line("b", M))
+        self.want_in("0 added, 0 removed, 1 failed", said, "a taken range")
+        self.want(True, bool(re.search(r"overlaps a mapping in region 0 .*, provider 1's", said)), f"whether {said!r} says whose it is")
         self.want("0", me.unmap(shm_offset=M), "unmap")
         self.want_in("1 added, 0 removed, 0 failed", self.reload(None), "the same when it is free")
         self.want_mapped("a", "b")
@@ -221,6 +223,10 @@ class Reload(Case):
         second.settimeout(10)
         second.connect(self.path)
         self.want(b"", second.recv(1), "what a second provider gets with max-providers=1")
+        for limits in ("max-bytes=2G", "max-bytes=2G,1G", "max-bytes=1G", "max-mappings=7,3", "max-mappings=7,2", "max-peers=6"):
+            said = self.reload(limits)
+            self.want_in("log level info; at most ", said, f"what it says of {limits} alone")
+        self.want(False, "at most" in self.reload("max-peers=6"), "whether limits that are the same are told")
         self.reload("max-providers=40")
         self.want_served(self.provider(self.served), file, shm_offset=9 * PAGE)
 
