@@ -337,10 +337,12 @@ uint64_t connect_check_time(struct mrshare *conn, uint64_t now)
 		return due;
 	struct err err;
 	err_set(&err, -ETIMEDOUT, "%s within the time limit", missing[conn->state]);
-	if (conn->state == CONN_NAMES)
+	if (conn->state == CONN_NAMES) {
+		err_prefix(&err, "%s", conn->address);
 		connect_failed(conn, &err);
-	else
+	} else {
 		attempt_failed(conn, &err);
+	}
 	return UINT64_MAX;
 }
 

@@ -388,6 +388,9 @@ void sendq_step(struct mrshare *conn)
 	sendq_reap(conn);
 	sendq_try_ack(conn);
 	sendq_pump(conn);
+	/* A leader that sleeps did not ask for an event if there was nothing on the wire. */
+	if (conn->leader_sleeps)
+		sendq_arm(conn);
 }
 
 void sendq_take_events(struct mrshare *conn)

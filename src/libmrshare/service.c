@@ -159,7 +159,7 @@ void service_run(struct mrshare *conn)
 	sendq_take_events(conn);
 	sendq_step(conn);
 	time_check(conn);
-	sendq_pump(conn);
+	sendq_step(conn);
 	if (conn->state == CONN_DRAINING)
 		conn_drain(conn);
 	if (conn->state == CONN_NAMES)
@@ -277,9 +277,8 @@ bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_m
 
 void service_posted(struct mrshare *conn, bool waited)
 {
-	sendq_pump(conn);
-	/* A leader that sleeps did not ask for an event when there was nothing on the wire. */
-	if (conn->leader_sleeps || conn->thread_watches_sends || (!conn->thread_runs && !waited))
+	sendq_step(conn);
+	if (conn->thread_watches_sends || (!conn->thread_runs && !waited))
 		sendq_arm(conn);
 	if (conn->thread_runs) {
 		bool looked_after = waited || conn->leader || conn->thread_watches_sends || sendq_empty(conn);

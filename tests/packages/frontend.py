@@ -6,6 +6,8 @@ import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proto"))
+import wire  # noqa: E402
+wire.PATIENCE = 60  # seconds: the first request is answered when the service has started
 from frontend import FrontEnd  # noqa: E402
 
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -41,16 +41,16 @@ property() { systemctl show --property="$2" --value "$1"; }
 # shellcheck disable=SC2053 # a pattern
 has_property() { [[ $(property "$1" "$2") == $3 ]]; }
 
-# becomes WHAT UNIT NAME PATTERN: a counted check that a property matches a shell pattern within 20 s
+# becomes WHAT UNIT NAME PATTERN: a counted check that a property matches a shell pattern within 30 s
 becomes() {
-    if wait_for 20 has_property "$2" "$3" "$4"; then pass "$1"; else fail "$1" "$4" "$(property "$2" "$3")"; fi
+    if wait_for 30 has_property "$2" "$3" "$4"; then pass "$1"; else fail "$1" "$4" "$(property "$2" "$3")"; fi
 }
 
-# logged WHAT UNIT REGEX [MATCH…]: a counted check that a line of its journal, with those fields, matches within 15 s
+# logged WHAT UNIT REGEX [MATCH…]: a counted check that a line of its journal, with those fields, matches within 30 s
 logged() {
     local what=$1 unit=$2 regex=$3
     shift 3
-    if wait_for 15 in_journal "$unit" "$regex" "$@"; then
+    if wait_for 30 in_journal "$unit" "$regex" "$@"; then
         pass "$what"
     else
         fail "$what" "a line that matches $regex ${*}" "$(journalctl --unit "$unit" --output cat --lines 3 --no-pager)"
@@ -64,3 +64,9 @@ in_journal() {
 
 # start_frontend NAME SOCKET: what QEMU does up to a running guest, in the background
 start_frontend() { start_program "$1" python3 /mrshare/tests/packages/frontend.py "$2"; }
+
+# started WHAT NAME: a counted check that such a front-end's guest runs, within the minute that a service may take to start
+started() {
+    wait_for 60 said "$2" '^started ' || true
+    says "$1" "$2" '^started 0 0 0 0$'
+}

@@ -58,6 +58,8 @@ void fake_release(unsigned int count);
 /* The first one fails, and with it the queue pair. */
 void fake_fail_first(enum ibv_wc_status status);
 void fake_disconnect(void);
+/* The welcome that was held back: silent is FAKE_WELCOME. */
+void fake_welcome(void);
 /* The call after the next `skip` to that function fails. */
 void fake_fail(const char *function, unsigned int skip, int code);
 /* Verbs and rdma_cm objects there are; waits for those that end in the background. */

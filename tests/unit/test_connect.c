@@ -1,6 +1,7 @@
 /* test_connect.c: connects that succeed, fail at each step, take too long, are made anew, are given up. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -130,6 +131,40 @@ START_TEST(a_source_is_of_the_same_family)
 	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -EAFNOSUPPORT);
 	ck_assert_int_eq(mrshare_set_source(conn, "10.0.0.2"), 0);
 	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+}
+END_TEST
+
+static _Atomic bool releasing;
+
+static void *release_slowly(void *data)
+{
+	usleep(200000);
+	fake_welcome();
+	while (releasing) {
+		usleep(20000);
+		fake_release(1);
+	}
+	return NULL;
+}
+
+/* Whoever waits asks the device for an event, whoever posted. */
+START_TEST(a_slow_wire_is_waited_for)
+{
+	pthread_t thread;
+	char byte;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	fake.hold = true;
+	fake.silent = FAKE_WELCOME;
+	releasing = true;
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_slowly, NULL), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+		ck_assert_int_eq(mrshare_refresh(conn), 0);
+	}
+	releasing = false;
+	pthread_join(thread, NULL);
+	fake.hold = false;
 }
 END_TEST
 
@@ -313,6 +348,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, a_rejection_has_the_daemons_text);
 	tcase_add_test(tcase, a_cold_neighbour_is_asked_for_again);
 	tcase_add_loop_test(tcase, a_name_is_looked_up, 0, 2);
+	tcase_add_loop_test(tcase, a_slow_wire_is_waited_for, 0, 2);
 	tcase_add_test(tcase, a_source_is_of_the_same_family);
 	tcase_add_test(tcase, an_address_that_is_none);
 	tcase_add_test(tcase, without_inline_data_it_connects_too);

@@ -279,21 +279,22 @@ static void cut(void)
 	uint8_t memory[100];
 	struct timespec start;
 	open_handle(true);
-	must("a limit", mrshare_set_timeout(conn, 1000));
 	connect_now();
-	must("a read", mrshare_read(conn, 0, 0, memory, sizeof(memory)));
+	must("a read", mrshare_read(conn, 0, 8 * MIB, memory, sizeof(memory)));
 	printf("connected\n");
 	getchar();
+	must("a limit", mrshare_set_timeout(conn, 1000));
 	clock_gettime(CLOCK_MONOTONIC, &start);
-	must_be("silence", -ETIMEDOUT, mrshare_read(conn, 0, 0, memory, sizeof(memory)));
+	must_be("silence", -ETIMEDOUT, mrshare_read(conn, 0, 8 * MIB, memory, sizeof(memory)));
 	if (elapsed_ms(&start) > 5000)
 		wanted("an end after 1 s", -elapsed_ms(&start));
-	int r = mrshare_read(conn, 0, 0, memory, sizeof(memory));
+	int r = mrshare_read(conn, 0, 8 * MIB, memory, sizeof(memory));
 	if (r != -ETIMEDOUT && r != -EHOSTUNREACH)
 		wanted("no connection", r);
 	printf("cut\n");
 	getchar();
-	for (int i = 0; i < 20 && (r = mrshare_read(conn, 0, 0, memory, sizeof(memory))) < 0; i++)
+	must("a limit", mrshare_set_timeout(conn, 0));
+	for (int i = 0; i < 20 && (r = mrshare_read(conn, 0, 8 * MIB, memory, sizeof(memory))) < 0; i++)
 		continue;
 	must("a read over a new connection", r);
 }

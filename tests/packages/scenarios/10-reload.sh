@@ -1,6 +1,6 @@
 # A map file under systemd: reloads with good and bad ones, and what a service may not open.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 150
+# limit: 300
 # shellcheck source=tests/packages/lib.sh
 . /mrshare/tests/packages/lib.sh
 

@@ -1,6 +1,6 @@
 # A daemon that hangs is ended by the watchdog, and comes back.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 120
+# limit: 300
 # shellcheck source=tests/packages/lib.sh
 . /mrshare/tests/packages/lib.sh
 

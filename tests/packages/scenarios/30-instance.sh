@@ -1,6 +1,6 @@
 # Instances: each with sockets, flags, process and region of its own, beside the service of the host.
 # SPDX-License-Identifier: BSD-2-Clause
-# limit: 150
+# limit: 300
 # shellcheck source=tests/packages/lib.sh
 . /mrshare/tests/packages/lib.sh
 
@@ -15,7 +15,7 @@ equal "the instance's flags and sockets are its own" "/run/mrshared/vm1/provider
     "$(find /run/mrshared/vm1 -type s | sort | xargs)"
 
 start_frontend guest /run/mrshared/vm1/vhost.sock
-says "a front-end starts the instance" guest '^started 0 0 0 0$'
+started "a front-end starts the instance" guest
 provider_socket=/run/mrshared/vm1/provider.sock
 start_provider tenant --shmid 0 --shm-offset 0 --memfd 4M
 says "its guest has its memory" guest '^map 0 0 4194304 0'
