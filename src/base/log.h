@@ -38,8 +38,8 @@ const char *log_level_name(enum log_level level);
 
 /* Lines are JSON objects, with the fields, from now on. */
 void log_set_json(void);
-/* From now on a line waits for nobody: lines go to `send` (NULL: to standard error), which may block, on a thread of its
- * own. What it does not take in time is lost and counted. Where standard error is a regular file, lines go there at
+/* From now on a line waits for nobody: lines go to `send` (NULL: to standard error), which may block, on a thread of
+ * its own. What it does not take in time is lost and counted. Where standard error is a regular file, lines go there at
  * once. -ENOMEM, -EAGAIN. */
 typedef void log_send_fn(const struct log_record *record);
 int log_start(log_send_fn *send);

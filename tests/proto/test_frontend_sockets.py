@@ -176,10 +176,10 @@ class Sockets(FrontEndCase):
         """The daemon ends with the front-end of a connected --fd: a second one is refused."""
         self.with_fd_3()
         ours, theirs = socket.socketpair()
-        with ours, theirs:
-            other = self.keep(os.dup(theirs.fileno()))
-            os.set_inheritable(other, True)
-            process = self.passed(theirs, "--fd", str(other), inherit=[other])
+        ours_too, other = socket.socketpair()
+        with ours, theirs, ours_too, other:
+            other.set_inheritable(True)
+            process = self.passed(theirs, "--fd", str(other.fileno()), inherit=[other.fileno()])
             self.want(1, process.wait(10), "exit code")
         self.want_in("is a connection as well", self.log_of_passed(), "what it says")
 

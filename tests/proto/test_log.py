@@ -250,6 +250,25 @@ class JsonOfFrontEnds(FrontEndCase):
             self.want([("1", "0")], [(line["MRSHARE_MAPPING_ID"], line["MRSHARE_SHMID"]) for line in found], f"fields of what was {word}")
 
 
+    def test_a_refused_one(self):
+        """Who was refused, and on which socket."""
+        served = self.serve("--log-json", "--max-front-ends", "1", ready=False)
+        served.json = True
+        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
+        served.base = served.fds()
+        front_end = self.running()
+        refused = socket.socket(socket.AF_UNIX)
+        self.addCleanup(refused.close)
+        refused.settimeout(10)
+        refused.connect(self.front_path)
+        self.want(b"", refused.recv(1), "what the second front-end gets")
+        self.wait_until(lambda: "refused" in served.log(), "log", "refused", served.log)
+        line = next(line for line in map(json.loads, served.log().splitlines()) if "refused" in line["message"])
+        self.want((str(os.getpid()), str(os.getuid())), (line["MRSHARE_FRONTEND_PID"], line["MRSHARE_FRONTEND_UID"]), "fields")
+        for word in (f"(pid {os.getpid()}, uid {os.getuid()})", self.front_path, "--max-front-ends"):
+            self.want_in(word, line["message"], "what it says")
+
+
 @unittest.skipUnless(os.geteuid() == 0, "a journal of its own needs root")
 class Journal(Case):
     """The journal is a socket of this test, in a mount namespace of the daemon's own."""

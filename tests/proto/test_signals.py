@@ -65,7 +65,7 @@ class Signals(Case):
             provider.close()
             os.close(log)
             process.terminate()
-            self.want(0, process.wait(PROMPT), f"the exit code with a {kind} that nobody reads")
+            self.want(0, process.wait(10), f"the exit code with a {kind} that nobody reads")
 
     def test_the_last_lines_come_out(self):
         """Who reads in time has every line, in order, up to the last, whatever standard error is; of a start that fails, too."""
