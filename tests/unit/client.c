@@ -11,6 +11,7 @@ int main(void)
 	add_connect_tests(suite);
 	add_notices_tests(suite);
 	add_transfers_tests(suite);
+	add_waiting_tests(suite);
 
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

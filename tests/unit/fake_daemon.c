@@ -347,6 +347,16 @@ static void welcome(void)
 	send_frame(bytes, (size_t)peer_frame_write(&frame, bytes));
 }
 
+bool fake_welcome(void)
+{
+	pthread_mutex_lock(&lock);
+	bool asked = qp && fake.connects;
+	if (asked)
+		welcome();
+	pthread_mutex_unlock(&lock);
+	return asked;
+}
+
 static void answer_request(const struct rdma_conn_param *param)
 {
 	struct peer_request request;

@@ -15,6 +15,7 @@ void add_changes_tests(Suite *suite);
 void add_connect_tests(Suite *suite);
 void add_notices_tests(Suite *suite);
 void add_transfers_tests(Suite *suite);
+void add_waiting_tests(Suite *suite);
 
 enum { FAKE_REGION_SIZE = 4 << 20, FAKE_PAGE = 4096 };
 
@@ -51,6 +52,8 @@ struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t s
 /* Sends a frame to the peer. */
 void fake_notice(uint32_t sequence, uint64_t generation, const uint64_t *withdrawn, uint32_t count);
 void fake_send(const void *bytes, size_t size);
+/* Sends the welcome that a silent daemon owes; false where no one has asked for one yet. */
+bool fake_welcome(void);
 /* Accesses with the key of that mapping are refused from now on. */
 void fake_revoke(uint64_t mapping_id);
 /* The first `count` held work requests complete. */
