@@ -293,7 +293,8 @@ int mrshare_dispatch(struct mrshare *conn);
 
 /*
  * The provider's side: a connection to the daemon's provider socket. What it maps lives as long as the connection. Calls
- * on one connection must not overlap.
+ * on one connection must not overlap. In a forked child mapping and unmapping fail with
+ * -ECHILD, and closing frees only what is the child's.
  */
 
 struct mrshare_provider;
@@ -307,7 +308,8 @@ int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare
 int mrshare_provider_unmap(struct mrshare_provider *provider, const struct mrshare_mmap *mmap);
 /* The socket, for poll(): it becomes readable when the daemon has gone. It stays the provider's. */
 int mrshare_provider_fd(const struct mrshare_provider *provider);
-/* Closes the connection, upon which the daemon removes its mappings; NULL inside is fine. */
+/* Closes the connection, also where a forked child still has it, upon which the daemon removes its mappings; NULL inside is
+ * fine. */
 void mrshare_provider_close(struct mrshare_provider **provider);
 
 #ifdef __cplusplus

@@ -10,6 +10,7 @@ int main(void)
 	add_changes_tests(suite);
 	add_connect_tests(suite);
 	add_notices_tests(suite);
+	add_provider_tests(suite);
 	add_transfers_tests(suite);
 	add_waiting_tests(suite);
 

@@ -14,6 +14,7 @@
 void add_changes_tests(Suite *suite);
 void add_connect_tests(Suite *suite);
 void add_notices_tests(Suite *suite);
+void add_provider_tests(Suite *suite);
 void add_transfers_tests(Suite *suite);
 void add_waiting_tests(Suite *suite);
 
