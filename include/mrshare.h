@@ -146,7 +146,7 @@ int mrshare_new(struct mrshare **ret_conn);
 /* The local address to connect from: an IPv4 or IPv6 address or a name. Default (NULL): what the route says. */
 int mrshare_set_source(struct mrshare *conn, const char *address);
 /* The time limit in ms of a connect, of a reading of the catalog, and of silence: when the wire owes answers and gives
- * none for so long, the connection is lost. 0: MRSHARE_DEFAULT_TIMEOUT_MS. */
+ * none for so long, the connection is lost. 0: MRSHARE_DEFAULT_TIMEOUT_MS; INT_MAX at most, more counts as that. */
 int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
 /* Ask for the right to write (and to use atomics). Default: read only. */
 int mrshare_set_write(struct mrshare *conn, bool write);
@@ -186,8 +186,8 @@ int mrshare_views(
 int mrshare_refresh(struct mrshare *conn);
 /* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for ever).
  * With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations, never the
- * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with generation 0, since a daemon
- * that was started anew counts anew. */
+ * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation: where the
+ * daemon was started anew, which counts anew, the library counts on. */
 int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
 enum mrshare_change_kind {

@@ -87,6 +87,8 @@ bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint
 void buffers_register(struct mrshare *conn)
 {
 	/* Where it fails the memory is copied: slower, and no reason to stay without a connection. */
-	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
-		verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
+	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next) {
+		if (!buffer->mr)
+			verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
+	}
 }

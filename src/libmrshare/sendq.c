@@ -340,9 +340,6 @@ static bool is_withdrawn(const struct peer_notice *notice, const struct record *
 
 static int post_ack(struct mrshare *conn)
 {
-	/* One is free: the daemon sends a notice only when it has the ack of the one before. */
-	if (conn->acks_on_wire == ACKS_MAX)
-		return -ENOBUFS;
 	uint8_t *bytes = endpoint_ack_frame(conn, conn->next_ack++ % ACKS_MAX);
 	const struct peer_frame frame = {
 		.type = PEER_FRAME_ACK,
@@ -371,7 +368,8 @@ static int post_ack(struct mrshare *conn)
 
 void sendq_try_ack(struct mrshare *conn)
 {
-	if (!conn->ack_due || conn->state != CONN_UP)
+	/* The daemon may have acks before the device tells us of it. */
+	if (!conn->ack_due || conn->state != CONN_UP || conn->acks_on_wire == ACKS_MAX)
 		return;
 	for (uint32_t i = conn->head; i != conn->tail; i++) {
 		if (is_withdrawn(&conn->notice, record_at(conn, i)))
