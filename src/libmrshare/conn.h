@@ -56,6 +56,7 @@ enum {
 struct record {
 	struct op *op;       /* NULL: an ack, or its operation has ended without it */
 	uint64_t mapping_id; /* what it touches; 0: nothing that can be withdrawn */
+	uint64_t offset;     /* in the region */
 	uint64_t generation; /* of the views that it was made by */
 	uint8_t *user;       /* where the caller wants what was read to the stage; NULL: nowhere */
 	const uint8_t *stage;

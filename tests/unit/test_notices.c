@@ -146,6 +146,19 @@ START_TEST(a_withdrawn_key_that_reaches_the_wire)
 }
 END_TEST
 
+/* Of a transfer over several, the one that failed is named. */
+START_TEST(the_error_names_what_was_removed)
+{
+	static char memory[16384];
+	const struct mrshare_entry entries[] = { fake_entry(1, 0, 8192, rw), fake_entry(2, 8192, 8192, rw) };
+	fake_publish(2, entries, 2);
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	fake_revoke((uint64_t)_i);
+	ck_assert_int_eq(mrshare_read(conn, 0, 4096, memory, 8192), -ESTALE);
+	ck_assert_msg(strstr(mrshare_error(), _i == 1 ? " 0x1000 " : " 0x2000 ") != NULL, "got: %s", mrshare_error());
+}
+END_TEST
+
 START_TEST(what_is_new_is_found_without_being_asked_for)
 {
 	static char memory[100];
@@ -359,6 +372,7 @@ void add_notices_tests(Suite *suite)
 	tcase_add_test(tcase, an_operation_ends_where_its_mapping_does);
 	tcase_add_test(tcase, an_operation_does_not_slip_to_another_mapping);
 	tcase_add_test(tcase, a_withdrawn_key_that_reaches_the_wire);
+	tcase_add_loop_test(tcase, the_error_names_what_was_removed, 1, 3);
 	tcase_add_test(tcase, what_is_new_is_found_without_being_asked_for);
 	tcase_add_test(tcase, a_watch_ends_with_news);
 	tcase_add_test(tcase, a_watch_ends_with_a_daemon_that_counts_anew);
