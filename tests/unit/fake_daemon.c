@@ -705,6 +705,8 @@ int verbs_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, struc
 
 int verbs_dereg_mr(struct ibv_mr **mr)
 {
+	if (*mr && fake.on_dereg)
+		fake.on_dereg();
 	if (*mr)
 		object_free(*mr);
 	*mr = NULL;

@@ -33,9 +33,11 @@ struct fake_daemon {
 	bool no_inline;
 	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
+	void (*on_dereg)(void); /* runs while memory is deregistered */
 
 	/* What it saw. */
-	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads, acks;
+	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads;
+	_Atomic unsigned int acks;
 	struct peer_ack ack; /* the last one */
 	uint32_t request_flags;
 	uint64_t generation;

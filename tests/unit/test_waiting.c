@@ -204,6 +204,29 @@ START_TEST(a_drain_that_ends_while_someone_waits)
 }
 END_TEST
 
+static void expect_ack(void)
+{
+	uint64_t begin = clock_ms();
+	fake.on_dereg = NULL;
+	fake_notice(1, 2, NULL, 0);
+	while (fake.acks == 0 && clock_ms() - begin < SOON_MS)
+		usleep(1000);
+	ck_assert_msg(fake.acks == 1, "wanted an ack while memory is deregistered, got none");
+}
+
+START_TEST(a_deregistration_holds_up_no_ack)
+{
+	struct mrshare_buffer *buffer;
+	conn = fake_connected(true);
+	ck_assert_int_eq(mrshare_buffer_register(conn, memory, HALF, &buffer), 0);
+	fake.on_dereg = expect_ack;
+	mrshare_buffer_unregister(&buffer);
+	ck_assert_uint_eq(fake.acks, 1);
+	mrshare_close(&conn);
+	ck_assert_int_eq(fake_objects(), 0);
+}
+END_TEST
+
 void add_waiting_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("waiting");
@@ -212,6 +235,7 @@ void add_waiting_tests(Suite *suite)
 	tcase_add_loop_test(tcase, late_completions, 0, 2);
 	tcase_add_loop_test(tcase, a_watch_that_sleeps, 0, 2);
 	tcase_add_test(tcase, a_leader_that_leaves);
+	tcase_add_test(tcase, a_deregistration_holds_up_no_ack);
 	tcase_add_loop_test(tcase, a_drain_that_ends_while_someone_waits, 0, 2);
 	suite_add_tcase(suite, tcase);
 }
