@@ -159,7 +159,10 @@ void mrshare_close(struct mrshare **conn);
 
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
  * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
- * -EISCONN: a handle connects once, a failure not counted; -EALREADY: a connect is under way. */
+ * -EHOSTUNREACH, -ENETUNREACH: no such host, or no way there; -ENODEV: no RDMA device on it; -EAFNOSUPPORT: the source is of
+ * another family; -ECONNRESET: the daemon closed the connection before its welcome, or while the views were read; -EPROTO,
+ * -EPROTONOSUPPORT, -EBADMSG, -EMSGSIZE: what it sent is not understood; -EINVAL: the address is none; -ENOMEM; -EISCONN: a
+ * handle connects once, a failure not counted; -EALREADY: a connect is under way; or what the device fails with. */
 int mrshare_connect(struct mrshare *conn, const char *address);
 /* What the daemon granted at the last connect: MRSHARE_READ and so on; 0 before. */
 unsigned int mrshare_granted(struct mrshare *conn);
@@ -241,10 +244,11 @@ void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
  */
 
 struct mrshare_completion {
-	uint64_t id;    /* as posting returned it */
-	void *data;     /* as given with it */
-	int result;     /* 0 or a negative errno, of which mrshare_error() has the words */
-	uint64_t value; /* of atomics that succeeded: what was there before */
+	uint64_t id;          /* as posting returned it */
+	void *data;           /* as given with it */
+	int result;           /* 0 or a negative errno, of which mrshare_error() has the words */
+	uint64_t value;       /* of atomics that succeeded: what was there before */
+	uint64_t reserved[4]; /* 0 */
 };
 
 /* Runs on the library's thread, or inside mrshare_dispatch() or mrshare_close(). It may make any call but mrshare_close();
