@@ -146,7 +146,7 @@ int mrshare_new(struct mrshare **ret_conn);
 /* The local address to connect from: an IPv4 or IPv6 address or a name. Default (NULL): what the route says. */
 int mrshare_set_source(struct mrshare *conn, const char *address);
 /* The time limit in ms of a connect, of a reading of the catalog, and of silence: when the wire owes answers and gives
- * none for so long, the connection is lost. 0: MRSHARE_DEFAULT_TIMEOUT_MS. */
+ * none for so long, the connection is lost. 0: MRSHARE_DEFAULT_TIMEOUT_MS; INT_MAX at most, more counts as that. */
 int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
 /* Ask for the right to write (and to use atomics). Default: read only. */
 int mrshare_set_write(struct mrshare *conn, bool write);
@@ -159,7 +159,10 @@ void mrshare_close(struct mrshare **conn);
 
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
  * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
- * -EISCONN: a handle connects once, a failure not counted; -EALREADY: a connect is under way. */
+ * -EHOSTUNREACH, -ENETUNREACH: no such host, or no way there; -ENODEV: no RDMA device on it; -EAFNOSUPPORT: the source is of
+ * another family; -ECONNRESET: the daemon closed the connection before its welcome, or while the views were read; -EPROTO,
+ * -EPROTONOSUPPORT, -EBADMSG, -EMSGSIZE: what it sent is not understood; -EINVAL: the address is none; -ENOMEM; -EISCONN: a
+ * handle connects once, a failure not counted; -EALREADY: a connect is under way; or what the device fails with. */
 int mrshare_connect(struct mrshare *conn, const char *address);
 /* What the daemon granted at the last connect: MRSHARE_READ and so on; 0 before. */
 unsigned int mrshare_granted(struct mrshare *conn);
@@ -186,8 +189,8 @@ int mrshare_views(
 int mrshare_refresh(struct mrshare *conn);
 /* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for ever).
  * With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations, never the
- * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with generation 0, since a daemon
- * that was started anew counts anew. */
+ * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation: where the
+ * daemon was started anew, which counts anew, the library counts on. */
 int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
 enum mrshare_change_kind {
@@ -241,10 +244,11 @@ void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
  */
 
 struct mrshare_completion {
-	uint64_t id;    /* as posting returned it */
-	void *data;     /* as given with it */
-	int result;     /* 0 or a negative errno, of which mrshare_error() has the words */
-	uint64_t value; /* of atomics that succeeded: what was there before */
+	uint64_t id;          /* as posting returned it */
+	void *data;           /* as given with it */
+	int result;           /* 0 or a negative errno, of which mrshare_error() has the words */
+	uint64_t value;       /* of atomics that succeeded: what was there before */
+	uint64_t reserved[4]; /* 0 */
 };
 
 /* Runs on the library's thread, or inside mrshare_dispatch() or mrshare_close(). It may make any call but mrshare_close();
@@ -293,7 +297,8 @@ int mrshare_dispatch(struct mrshare *conn);
 
 /*
  * The provider's side: a connection to the daemon's provider socket. What it maps lives as long as the connection. Calls
- * on one connection must not overlap.
+ * on one connection must not overlap. In a forked child mapping and unmapping fail with
+ * -ECHILD, and closing frees only what is the child's.
  */
 
 struct mrshare_provider;
@@ -307,7 +312,8 @@ int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare
 int mrshare_provider_unmap(struct mrshare_provider *provider, const struct mrshare_mmap *mmap);
 /* The socket, for poll(): it becomes readable when the daemon has gone. It stays the provider's. */
 int mrshare_provider_fd(const struct mrshare_provider *provider);
-/* Closes the connection, upon which the daemon removes its mappings; NULL inside is fine. */
+/* Closes the connection, also where a forked child still has it, upon which the daemon removes its mappings; NULL inside is
+ * fine. */
 void mrshare_provider_close(struct mrshare_provider **provider);
 
 #ifdef __cplusplus

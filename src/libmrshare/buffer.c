@@ -9,18 +9,29 @@
 #include "base/size.h"
 #include "libmrshare/conn.h"
 
-/* With the connection unlocked, since pinning takes its time and the daemon wants its answers meanwhile. */
+/* Pinning and letting go take their time, and the daemon wants its answers meanwhile: between these two the connection is
+ * unlocked, and a connection that is up keeps its PD. */
+static void begin_slow(struct mrshare *conn)
+{
+	conn->pd_users++;
+	pthread_mutex_unlock(&conn->mutex);
+}
+
+static void end_slow(struct mrshare *conn)
+{
+	pthread_mutex_lock(&conn->mutex);
+	if (--conn->pd_users == 0 && conn->state == CONN_DRAINING)
+		service_wake_thread(conn);
+}
+
 static int register_now(struct mrshare *conn, struct mrshare_buffer *buffer, struct err *err)
 {
 	struct ibv_pd *pd = conn->pd;
 	char device[MRSHARE_DEVICE_NAME_MAX + 1];
 	snprintf(device, sizeof(device), "%s", verbs_device_name(conn->id->verbs));
-	conn->pd_users++;
-	pthread_mutex_unlock(&conn->mutex);
+	begin_slow(conn);
 	int r = verbs_reg_mr(pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
-	pthread_mutex_lock(&conn->mutex);
-	if (--conn->pd_users == 0 && conn->state == CONN_DRAINING)
-		service_wake_thread(conn);
+	end_slow(conn);
 	if (r < 0)
 		return err_set(err, r, "%s: device %s cannot register %s: %s%s", conn->address, device,
 			size_format(buffer->size).text, strerror(-r),
@@ -66,7 +77,12 @@ void mrshare_buffer_unregister(struct mrshare_buffer **buffer_ptr)
 				break;
 			}
 		}
+		bool slow = buffer->mr && conn->state == CONN_UP;
+		if (slow)
+			begin_slow(conn);
 		verbs_dereg_mr(&buffer->mr);
+		if (slow)
+			end_slow(conn);
 		pthread_mutex_unlock(&conn->mutex);
 	}
 	free(buffer);
@@ -87,6 +103,8 @@ bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint
 void buffers_register(struct mrshare *conn)
 {
 	/* Where it fails the memory is copied: slower, and no reason to stay without a connection. */
-	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
-		verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
+	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next) {
+		if (!buffer->mr)
+			verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
+	}
 }

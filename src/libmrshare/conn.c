@@ -3,6 +3,7 @@
 #include "libmrshare/conn.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -233,7 +234,7 @@ int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms)
 	int r = conn_enter(conn, __func__);
 	if (r < 0)
 		return r;
-	conn->timeout_ms = timeout_ms ? timeout_ms : MRSHARE_DEFAULT_TIMEOUT_MS;
+	conn->timeout_ms = timeout_ms == 0 ? MRSHARE_DEFAULT_TIMEOUT_MS : timeout_ms < INT_MAX ? timeout_ms : INT_MAX;
 	pthread_mutex_unlock(&conn->mutex);
 	return 0;
 }

@@ -56,6 +56,7 @@ enum {
 struct record {
 	struct op *op;       /* NULL: an ack, or its operation has ended without it */
 	uint64_t mapping_id; /* what it touches; 0: nothing that can be withdrawn */
+	uint64_t offset;     /* in the region */
 	uint64_t generation; /* of the views that it was made by */
 	uint8_t *user;       /* where the caller wants what was read to the stage; NULL: nowhere */
 	const uint8_t *stage;
@@ -69,6 +70,7 @@ struct snapshot {
 	unsigned int refs;
 	struct snapshot *next; /* of the connection's */
 	uint64_t generation;
+	uint64_t number;  /* the generation for the application, which counts on over daemons */
 	uint64_t connect; /* the serial number of the connect */
 	size_t count;
 	struct mrshare_entry *entries;
@@ -155,21 +157,22 @@ struct mrshare {
 	uint64_t connect_serial;
 	unsigned int granted;
 	unsigned int keepalive_s;
-	uint8_t server_id[PEER_ID_SIZE];
-	bool restarted; /* this daemon is not the one of the connect before */
+	uint8_t accepted_id[PEER_ID_SIZE]; /* of the daemon that accepted */
+	uint8_t server_id[PEER_ID_SIZE];   /* of the one that welcomed us last */
 	struct mrshare_view catalog;
 	uint64_t drain_ms; /* when DRAINING ends */
 
 	/* notice.c */
-	bool noticed; /* there was a notice: `notice` is the last one */
-	bool ack_due; /* `notice` is not acknowledged yet */
-	struct peer_notice notice;
+	struct peer_notice notice; /* the last one; before the first its sequence is 0 */
+	bool repeated;             /* it has come a second time, or there is none */
+	bool ack_due;              /* it is not acknowledged yet */
 	uint64_t announced; /* the newest generation that we heard of */
 	uint64_t heard_ms;  /* when the daemon was last heard */
 
 	/* views.c */
 	struct snapshot *snapshot; /* the last one; NULL: none yet */
 	struct snapshot *snapshots;
+	uint64_t number_base; /* the number of this daemon's generation 0 */
 	struct refresh refresh;
 
 	/* sendq.c */
@@ -238,7 +241,7 @@ uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot);
 /* buffer.c */
 /* The key of the registered buffer that holds all of [addr, addr + size); false where there is none. */
 bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint32_t *ret_lkey);
-/* On the PD of a new connection. */
+/* Those that are not yet, on the PD of a new connection. */
 void buffers_register(struct mrshare *conn);
 
 /* sendq.c */
@@ -277,6 +280,8 @@ void views_read_done(struct mrshare *conn);
 void views_noticed(struct mrshare *conn, const struct peer_notice *notice);
 /* The keys of all views are void. */
 void views_void(struct mrshare *conn);
+/* A daemon has welcomed us: where it is another one than before, generations count on. */
+void views_daemon(struct mrshare *conn);
 /* Ends the watching operation where there is news already. */
 void views_watch(struct mrshare *conn, struct op *op);
 /* Fails the reading that is under way. */

@@ -226,8 +226,7 @@ static int accepted(struct mrshare *conn, const struct cm_event *event, struct e
 		return err_set(
 			err, -EPROTONOSUPPORT, "the daemon asks for authentication, which this version does not have");
 	conn->keepalive_s = accept.keepalive;
-	conn->restarted = memcmp(conn->server_id, accept.server_id, sizeof(conn->server_id)) != 0;
-	memcpy(conn->server_id, accept.server_id, sizeof(conn->server_id));
+	memcpy(conn->accepted_id, accept.server_id, sizeof(conn->accepted_id));
 
 	/* Without it a message that comes before its receive is posted again waits 0.65 s. */
 	struct ibv_qp_attr attr = { .min_rnr_timer = PEER_MIN_RNR_TIMER };
@@ -307,20 +306,20 @@ void connect_welcome(struct mrshare *conn, const struct ibv_wc *wc)
 		return;
 	}
 	forget_addresses(conn);
+	/* What was registered while the daemon was asked. */
+	buffers_register(conn);
+	views_daemon(conn);
 	conn->connect_serial++;
 	conn->heard_ms = clock_ms();
-	conn->noticed = conn->ack_due = false;
 	conn->notice = (struct peer_notice){ 0 };
+	conn->repeated = true;
+	conn->ack_due = false;
 	conn->state = CONN_UP;
 	time_due(conn, conn->heard_ms); /* finds out when it is really due */
 
 	struct op *op;
-	while (conn->state == CONN_UP && (op = TAILQ_FIRST(&conn->lists[OP_CONNECT]))) {
-		/* Its generation is one of a daemon that is no more. */
-		if (op->type == OP_WATCHING && conn->restarted)
-			op->known = 0;
+	while (conn->state == CONN_UP && (op = TAILQ_FIRST(&conn->lists[OP_CONNECT])))
 		op_start(conn, op);
-	}
 }
 
 uint64_t connect_check_time(struct mrshare *conn, uint64_t now)

@@ -8,9 +8,12 @@
 
 static void take_notice(struct mrshare *conn, const struct peer_notice *notice)
 {
-	if (conn->noticed && notice->sequence == conn->notice.sequence)
+	/* A duplicate delivery; another one is a flood. */
+	if (notice->sequence == conn->notice.sequence && !conn->repeated) {
+		conn->repeated = true;
 		return;
-	if (conn->noticed && notice->sequence != conn->notice.sequence + 1) {
+	}
+	if (notice->sequence != conn->notice.sequence + 1) {
 		conn_drop(conn, -EPROTO, "the daemon broke the protocol: notice %u follows notice %u", notice->sequence,
 			conn->notice.sequence);
 		return;
@@ -23,7 +26,7 @@ static void take_notice(struct mrshare *conn, const struct peer_notice *notice)
 	}
 	conn->announced = notice->generation;
 	conn->notice = *notice;
-	conn->noticed = true;
+	conn->repeated = false;
 	conn->ack_due = true;
 	views_noticed(conn, notice);
 	sendq_reap(conn);

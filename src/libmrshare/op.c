@@ -101,7 +101,12 @@ void op_move(struct mrshare *conn, struct op *op, enum op_place place)
 	if (op->place != OP_NOWHERE)
 		TAILQ_REMOVE(&conn->lists[op->place], op, link);
 	op->place = place;
-	if (place != OP_NOWHERE)
+	if (place == OP_NOWHERE)
+		return;
+	/* The catalog waits for no transfer: others wait for it, and it has a time limit. */
+	if (op->type == OP_CATALOG)
+		TAILQ_INSERT_HEAD(&conn->lists[place], op, link);
+	else
 		TAILQ_INSERT_TAIL(&conn->lists[place], op, link);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/size.h"
@@ -14,6 +15,7 @@
 #include "wire/vhost_user.h"
 
 struct mrshare_provider {
+	pid_t pid; /* whose this is */
 	int fd;
 	bool broken; /* bytes were lost: what comes next is no reply to what we ask next */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -132,6 +134,9 @@ static int receive_all(int socket_fd, uint8_t *bytes, size_t size)
 static int request(
 	struct mrshare_provider *provider, uint32_t type, const struct mrshare_mmap *mmap, int fd, struct err *err)
 {
+	if (provider->pid != getpid())
+		return err_set(err, -ECHILD, "the provider belongs to process %d, which this one was forked from",
+			(int)provider->pid);
 	if (provider->broken)
 		return err_set(err, -ENOTCONN, "the connection to the daemon at %s has ended", provider->path);
 
@@ -197,13 +202,16 @@ static int provider_open(const char *path, struct mrshare_provider **ret_provide
 	CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return open_failed(path, -errno, err);
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
-		return open_failed(path, -errno, err);
+	while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
+		if (errno != EINTR)
+			return open_failed(path, -errno, err);
+	}
 
 	struct mrshare_provider *provider = calloc(1, sizeof(*provider));
 	if (!provider)
 		return err_set(err, -ENOMEM, "out of memory");
 	strcpy(provider->path, path);
+	provider->pid = getpid();
 	provider->fd = fd;
 	fd = -1;
 	*ret_provider = provider;
@@ -226,6 +234,9 @@ void mrshare_provider_close(struct mrshare_provider **provider)
 {
 	if (!*provider)
 		return;
+	/* The socket may live on in a forked child; the mappings must not. */
+	if ((*provider)->pid == getpid())
+		shutdown((*provider)->fd, SHUT_RDWR);
 	fd_close(&(*provider)->fd);
 	free(*provider);
 	*provider = NULL;

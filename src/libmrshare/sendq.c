@@ -132,6 +132,7 @@ static void take_piece(struct mrshare *conn, struct op *op, const struct piece *
 	*record_at(conn, conn->tail) = (struct record){
 		.op = op,
 		.mapping_id = entry ? entry->mapping_id : 0,
+		.offset = op->offset,
 		.generation = entry ? op->snapshot->generation : 0,
 		.user = piece->staged && op->type != OP_WRITE ? op->user : NULL,
 		.stage = memory,
@@ -271,13 +272,13 @@ static void complete_first(struct mrshare *conn, enum ibv_wc_status status)
 /* Bounds and rights were checked before the wire, so the key itself is no longer good. */
 static void end_removed(struct mrshare *conn, uint32_t index)
 {
-	struct op *op = record_at(conn, index)->op;
+	const struct record *record = record_at(conn, index);
+	struct op *op = record->op;
 	struct err err;
 	if (!op || !op->snapshot)
 		return;
-	const struct mrshare_entry *entry = &op->snapshot->entries[op->entry];
 	err_set(&err, -ESTALE, "%s: region %u: the memory at 0x%" PRIx64 " was removed while it was being used",
-		conn->address, op->shmid, entry->shm_offset);
+		conn->address, op->shmid, record->offset);
 	op_end(conn, op, err.code, err.text);
 }
 
@@ -340,9 +341,6 @@ static bool is_withdrawn(const struct peer_notice *notice, const struct record *
 
 static int post_ack(struct mrshare *conn)
 {
-	/* One is free: the daemon sends a notice only when it has the ack of the one before. */
-	if (conn->acks_on_wire == ACKS_MAX)
-		return -ENOBUFS;
 	uint8_t *bytes = endpoint_ack_frame(conn, conn->next_ack++ % ACKS_MAX);
 	const struct peer_frame frame = {
 		.type = PEER_FRAME_ACK,
@@ -371,7 +369,8 @@ static int post_ack(struct mrshare *conn)
 
 void sendq_try_ack(struct mrshare *conn)
 {
-	if (!conn->ack_due || conn->state != CONN_UP)
+	/* The daemon may have acks before the device tells us of it. */
+	if (!conn->ack_due || conn->state != CONN_UP || conn->acks_on_wire == ACKS_MAX)
 		return;
 	for (uint32_t i = conn->head; i != conn->tail; i++) {
 		if (is_withdrawn(&conn->notice, record_at(conn, i)))

@@ -132,14 +132,15 @@ void views_failed(struct mrshare *conn, const struct err *err)
 	end_reading(conn);
 	op_end_all(conn, OP_VIEWS, copy.code, copy.text);
 	op_end_all(conn, OP_WATCH, copy.code, copy.text);
-	if (!conn->connected)
+	/* Without views of this connection it is of no use. */
+	if (!conn->snapshot || conn->snapshot->connect != conn->connect_serial)
 		conn_drop(conn, copy.code, "%s", copy.text);
 }
 
 /* Something newer than what the operation knows has been read. */
 static bool has_news(const struct mrshare *conn, const struct op *op)
 {
-	return !views_stale(conn) && (op->known == 0 || conn->snapshot->generation != op->known);
+	return !views_stale(conn) && (op->known == 0 || conn->snapshot->number != op->known);
 }
 
 void views_watch(struct mrshare *conn, struct op *op)
@@ -181,6 +182,7 @@ static struct snapshot *new_snapshot(struct mrshare *conn, int *ret_code)
 	if (!snapshot)
 		return NULL;
 	snapshot->generation = refresh->root.generation;
+	snapshot->number = conn->number_base + snapshot->generation;
 	snapshot->connect = conn->connect_serial;
 	snapshot->count = refresh->root.view_count;
 	*ret_code = catalog_slot_read(refresh->slot, &refresh->root, &snapshot->entries);
@@ -291,6 +293,14 @@ void views_void(struct mrshare *conn)
 		end_reading(conn);
 }
 
+void views_daemon(struct mrshare *conn)
+{
+	/* No number is given twice, or a watch would take a daemon that was started anew for the one before. */
+	if (conn->snapshot && memcmp(conn->server_id, conn->accepted_id, sizeof(conn->server_id)) != 0)
+		conn->number_base = conn->snapshot->number + 1;
+	memcpy(conn->server_id, conn->accepted_id, sizeof(conn->server_id));
+}
+
 int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation)
 {
 	int r = conn_enter(conn, __func__);
@@ -305,7 +315,7 @@ int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size
 		*ret_entries = copy;
 		*ret_count = snapshot->count;
 		if (ret_generation)
-			*ret_generation = snapshot->generation;
+			*ret_generation = snapshot->number;
 	} else if (snapshot) {
 		r = err_set(&err, -ENOMEM, "out of memory for %zu views", snapshot->count);
 	} else {

@@ -10,7 +10,9 @@ int main(void)
 	add_changes_tests(suite);
 	add_connect_tests(suite);
 	add_notices_tests(suite);
+	add_provider_tests(suite);
 	add_transfers_tests(suite);
+	add_waiting_tests(suite);
 
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

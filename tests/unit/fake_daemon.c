@@ -347,11 +347,14 @@ static void welcome(void)
 	send_frame(bytes, (size_t)peer_frame_write(&frame, bytes));
 }
 
-void fake_welcome(void)
+bool fake_welcome(void)
 {
 	pthread_mutex_lock(&lock);
-	welcome();
+	bool asked = qp && fake.connects;
+	if (asked)
+		welcome();
 	pthread_mutex_unlock(&lock);
+	return asked;
 }
 
 static void answer_request(const struct rdma_conn_param *param)
@@ -702,6 +705,8 @@ int verbs_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, struc
 
 int verbs_dereg_mr(struct ibv_mr **mr)
 {
+	if (*mr && fake.on_dereg)
+		fake.on_dereg();
 	if (*mr)
 		object_free(*mr);
 	*mr = NULL;

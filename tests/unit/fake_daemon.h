@@ -14,7 +14,9 @@
 void add_changes_tests(Suite *suite);
 void add_connect_tests(Suite *suite);
 void add_notices_tests(Suite *suite);
+void add_provider_tests(Suite *suite);
 void add_transfers_tests(Suite *suite);
+void add_waiting_tests(Suite *suite);
 
 enum { FAKE_REGION_SIZE = 4 << 20, FAKE_PAGE = 4096 };
 
@@ -31,9 +33,11 @@ struct fake_daemon {
 	bool no_inline;
 	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
+	void (*on_dereg)(void); /* runs while memory is deregistered */
 
 	/* What it saw. */
-	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads, acks;
+	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads;
+	_Atomic unsigned int acks;
 	struct peer_ack ack; /* the last one */
 	uint32_t request_flags;
 	uint64_t generation;
@@ -51,6 +55,8 @@ struct mrshare_entry fake_entry(uint64_t mapping_id, uint64_t offset, uint64_t s
 /* Sends a frame to the peer. */
 void fake_notice(uint32_t sequence, uint64_t generation, const uint64_t *withdrawn, uint32_t count);
 void fake_send(const void *bytes, size_t size);
+/* Sends the welcome that a silent daemon owes; false where no one has asked for one yet. */
+bool fake_welcome(void);
 /* Accesses with the key of that mapping are refused from now on. */
 void fake_revoke(uint64_t mapping_id);
 /* The first `count` held work requests complete. */
@@ -58,8 +64,6 @@ void fake_release(unsigned int count);
 /* The first one fails, and with it the queue pair. */
 void fake_fail_first(enum ibv_wc_status status);
 void fake_disconnect(void);
-/* The welcome that was held back: silent is FAKE_WELCOME. */
-void fake_welcome(void);
 /* The call after the next `skip` to that function fails. */
 void fake_fail(const char *function, unsigned int skip, int code);
 /* Verbs and rdma_cm objects there are; waits for those that end in the background. */

@@ -1,6 +1,7 @@
 /* test_connect.c: connects that succeed, fail at each step, take too long, are made anew, are given up. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,16 @@ START_TEST(a_catalog_that_makes_no_sense)
 	ck_assert_int_eq(mrshare_refresh(conn), -EBADMSG);
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
 	ck_assert_uint_eq(fake.connects, 2);
+
+	/* But a connection that has no views is of no use. */
+	int r;
+	fake_disconnect();
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) == -ECONNRESET)
+		continue;
+	ck_assert_int_eq(r, -EBADMSG);
+	fake_publish(3, &good, 1);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+	ck_assert_uint_eq(fake.connects, 4);
 }
 END_TEST
 
@@ -240,6 +251,47 @@ START_TEST(a_connect_is_posted)
 	ck_assert_uint_eq(result_count, 0);
 	DISPATCH_UNTIL(conn, result_count == 1);
 	ck_assert_int_eq(results[0], 0);
+}
+END_TEST
+
+START_TEST(a_buffer_comes_while_the_daemon_is_asked)
+{
+	static char memory[4096];
+	const struct mrshare_how how = { .done = note_result };
+	struct mrshare_buffer *buffer;
+	uint64_t operation;
+	ck_assert_int_eq(mrshare_set_thread(conn, false), 0);
+	fake.silent = FAKE_WELCOME;
+	ck_assert_int_eq(mrshare_post_connect(conn, "10.0.0.1", &how, NULL), 0);
+	DISPATCH_UNTIL(conn, fake.connects == 1);
+	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
+	ck_assert(fake_welcome());
+	DISPATCH_UNTIL(conn, result_count == 1);
+	/* The device keeps it while it uses it: it is registered. */
+	fake.hold = true;
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, sizeof(memory), &how, &operation), 0);
+	ck_assert_int_eq(mrshare_cancel(conn, operation), 0);
+	for (int i = 0; i < 5; i++)
+		fake_wait_dispatch(conn);
+	ck_assert_uint_eq(result_count, 1);
+	fake.hold = false;
+	fake_release(1);
+	DISPATCH_UNTIL(conn, result_count == 2);
+	mrshare_buffer_unregister(&buffer);
+}
+END_TEST
+
+START_TEST(a_time_limit_beyond_every_int)
+{
+	ck_assert_int_eq(mrshare_set_timeout(conn, 1u << 31), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, UINT_MAX), 0);
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	fake_disconnect();
+	int r = mrshare_refresh(conn);
+	if (r == -ECONNRESET)
+		r = mrshare_refresh(conn);
+	ck_assert_msg(r == 0, "%d: %s", r, mrshare_error());
 }
 END_TEST
 
@@ -354,6 +406,8 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
 	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
 	tcase_add_test(tcase, a_connect_is_posted);
+	tcase_add_test(tcase, a_buffer_comes_while_the_daemon_is_asked);
+	tcase_add_test(tcase, a_time_limit_beyond_every_int);
 	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
 	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);
 	tcase_add_test(tcase, a_daemon_that_is_gone_is_said_by_each_call);

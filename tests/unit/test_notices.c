@@ -40,6 +40,14 @@ START_TEST(a_notice_is_acknowledged)
 	for (int i = 0; i < 5; i++)
 		fake_wait_dispatch(conn);
 	ck_assert_uint_eq(fake.acks, 1);
+	fake_notice(2, 2, NULL, 0);
+	DISPATCH_UNTIL(conn, fake.acks == 2);
+	fake_notice(2, 2, NULL, 0);
+	for (int i = 0; i < 5; i++)
+		fake_wait_dispatch(conn);
+	char byte;
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+	ck_assert_uint_eq(fake.connects, 1);
 }
 END_TEST
 
@@ -138,6 +146,19 @@ START_TEST(a_withdrawn_key_that_reaches_the_wire)
 }
 END_TEST
 
+/* Of a transfer over several, the one that failed is named. */
+START_TEST(the_error_names_what_was_removed)
+{
+	static char memory[16384];
+	const struct mrshare_entry entries[] = { fake_entry(1, 0, 8192, rw), fake_entry(2, 8192, 8192, rw) };
+	fake_publish(2, entries, 2);
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	fake_revoke((uint64_t)_i);
+	ck_assert_int_eq(mrshare_read(conn, 0, 4096, memory, 8192), -ESTALE);
+	ck_assert_msg(strstr(mrshare_error(), _i == 1 ? " 0x1000 " : " 0x2000 ") != NULL, "got: %s", mrshare_error());
+}
+END_TEST
+
 START_TEST(what_is_new_is_found_without_being_asked_for)
 {
 	static char memory[100];
@@ -189,6 +210,65 @@ START_TEST(a_watch_ends_with_a_daemon_that_counts_anew)
 		DISPATCH_UNTIL(conn, result_count == 2);
 	}
 	ck_assert_int_eq(results[result_count - 1], 0);
+}
+END_TEST
+
+static uint64_t generation_now(void)
+{
+	struct mrshare_entry *entries;
+	size_t count;
+	uint64_t generation;
+	ck_assert_int_eq(mrshare_views(conn, &entries, &count, &generation), 0);
+	free(entries);
+	return generation;
+}
+
+/* Whoever made the library connect anew: a read, or a connect that got as far as the accept. */
+START_TEST(a_watch_sees_a_daemon_that_is_at_the_same_generation)
+{
+	uint64_t before = generation_now();
+	char byte;
+	int r;
+	if (_i == 2)
+		mrshare_set_timeout(conn, 100);
+	fake_disconnect();
+	fake.server_id = _i == 3 ? 0 : 9;
+	fake.silent = _i == 2 ? FAKE_WELCOME : FAKE_NO_STEP;
+	fake.failing = _i == 1 ? FAKE_WELCOME : FAKE_NO_STEP;
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) < 0) {
+		if (fake.connects == 2)
+			fake.silent = fake.failing = FAKE_NO_STEP;
+	}
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	/* The last one is the same daemon again. */
+	ck_assert_int_eq(mrshare_watch(conn, before, 50), _i == 3 ? -ETIMEDOUT : 0);
+	ck_assert(_i == 3 ? generation_now() == before : generation_now() > before);
+	ck_assert_int_eq(mrshare_watch(conn, generation_now(), 50), -ETIMEDOUT);
+	/* What it withdraws goes by its own count. */
+	uint64_t withdrawn = 1;
+	fake_publish(2, NULL, 0);
+	fake_notice(1, 2, &withdrawn, 1);
+	ck_assert_int_eq(mrshare_watch(conn, generation_now(), 0), 0);
+	ck_assert_uint_eq(fake.ack.generation, 2);
+	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), -ENXIO);
+}
+END_TEST
+
+/* A daemon has an ack before our device says so. */
+START_TEST(more_acks_than_the_wire_has_room_for)
+{
+	fake.hold = true;
+	for (uint32_t i = 1; i <= PEER_RECEIVES + 1; i++) {
+		fake_notice(i, i + 1, NULL, 0);
+		for (int k = 0; k < 3; k++)
+			fake_wait_dispatch(conn);
+	}
+	ck_assert_uint_eq(fake.on_wire, PEER_RECEIVES);
+	fake.hold = false;
+	fake_release(PEER_RECEIVES);
+	DISPATCH_UNTIL(conn, fake.acks == PEER_RECEIVES + 1);
+	ck_assert_uint_eq(fake.ack.sequence, PEER_RECEIVES + 1);
+	ck_assert_uint_eq(fake.connects, 1);
 }
 END_TEST
 
@@ -257,6 +337,18 @@ START_TEST(a_broken_rule_ends_the_connection)
 	case 4:
 		fake_send(bytes, 0);
 		break;
+	case 5: /* a first notice that is none */
+		fake_notice(0, 2, NULL, 0);
+		break;
+	case 6:
+		fake_notice(2, 2, NULL, 0);
+		break;
+	case 7: /* more than one duplicate */
+		fake_notice(1, 2, NULL, 0);
+		DISPATCH_UNTIL(conn, fake.acks == 1);
+		fake_notice(1, 2, NULL, 0);
+		fake_notice(1, 2, NULL, 0);
+		break;
 	default: /* a second notice before the answer to the first */
 		fake.hold = true;
 		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, bytes, 8, NULL, NULL), 0);
@@ -280,12 +372,15 @@ void add_notices_tests(Suite *suite)
 	tcase_add_test(tcase, an_operation_ends_where_its_mapping_does);
 	tcase_add_test(tcase, an_operation_does_not_slip_to_another_mapping);
 	tcase_add_test(tcase, a_withdrawn_key_that_reaches_the_wire);
+	tcase_add_loop_test(tcase, the_error_names_what_was_removed, 1, 3);
 	tcase_add_test(tcase, what_is_new_is_found_without_being_asked_for);
 	tcase_add_test(tcase, a_watch_ends_with_news);
 	tcase_add_test(tcase, a_watch_ends_with_a_daemon_that_counts_anew);
+	tcase_add_loop_test(tcase, a_watch_sees_a_daemon_that_is_at_the_same_generation, 0, 4);
+	tcase_add_test(tcase, more_acks_than_the_wire_has_room_for);
 	tcase_add_test(tcase, torn_reads_are_read_again);
 	tcase_add_test(tcase, after_too_many_torn_reads_a_notice_is_waited_for);
 	tcase_add_test(tcase, a_catalog_older_than_the_notice_is_read_again);
-	tcase_add_loop_test(tcase, a_broken_rule_ends_the_connection, 0, 6);
+	tcase_add_loop_test(tcase, a_broken_rule_ends_the_connection, 0, 9);
 	suite_add_tcase(suite, tcase);
 }

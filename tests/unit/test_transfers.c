@@ -115,6 +115,29 @@ START_TEST(a_short_one_is_not_held_up_by_a_long_one)
 }
 END_TEST
 
+/* Of few bytes, with a time limit, and what others may wait for. */
+START_TEST(the_catalog_is_not_held_up_by_transfers)
+{
+	struct mrshare_completion completion;
+	fake.hold = true;
+	for (int i = 0; i < 100; i++)
+		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, HALF, &noted, NULL), 0);
+	ck_assert_int_eq(mrshare_post_refresh(conn, NULL, NULL), 0);
+	/* What was on the wire already goes first, once for the root and once for the slot. */
+	unsigned int released = 0, on_wire = fake.on_wire;
+	while (mrshare_poll(conn, 0, &completion) == -EAGAIN) {
+		ck_assert_msg(released < 3 * on_wire, "not read after %u pieces of others", released);
+		fake_release(1);
+		released++;
+		fake_wait_dispatch(conn);
+	}
+	ck_assert_int_eq(completion.result, 0);
+	ck_assert_uint_eq(result_count, 0);
+	fake.hold = false;
+	fake_release(100);
+}
+END_TEST
+
 START_TEST(too_many_are_refused)
 {
 	fake.hold = true;
@@ -538,6 +561,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(tcase, a_long_transfer_is_signalled_selectively);
 	tcase_add_test(tcase, the_wire_is_bounded_and_the_rest_waits);
 	tcase_add_test(tcase, a_short_one_is_not_held_up_by_a_long_one);
+	tcase_add_test(tcase, the_catalog_is_not_held_up_by_transfers);
 	tcase_add_test(tcase, too_many_are_refused);
 	tcase_add_test(tcase, completions_are_polled);
 	tcase_add_test(tcase, atomics_are_exact);
