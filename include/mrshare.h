@@ -157,12 +157,13 @@ int mrshare_set_thread(struct mrshare *conn, bool thread);
  * the handle as it is; mrshare_error_code() says -EDEADLK. */
 void mrshare_close(struct mrshare **conn);
 
-/* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome, with
- * the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there; -ETIMEDOUT;
- * -EHOSTUNREACH, -ENETUNREACH: no such host, or no way there; -ENODEV: no RDMA device on it; -EAFNOSUPPORT: the source is of
- * another family; -ECONNRESET: the daemon closed the connection before its welcome, or while the views were read; -EPROTO,
- * -EPROTONOSUPPORT, -EBADMSG, -EMSGSIZE: what it sent is not understood; -EINVAL: the address is none; -ENOMEM; -EISCONN: a
- * handle connects once, a failure not counted; -EALREADY: a connect is under way; or what the device fails with. */
+/* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome,
+ * with the views read. -ECONNREFUSED: the daemon rejected, mrshare_error() has its text, or no daemon listens there;
+ * -ETIMEDOUT; -EHOSTUNREACH, -ENETUNREACH: no such host, or no way there; -ENODEV: no RDMA device on it; -EAFNOSUPPORT:
+ * the source is of another family; -ECONNRESET: the daemon closed the connection before its welcome, or while the views
+ * were read; -EPROTO, -EPROTONOSUPPORT, -EBADMSG, -EMSGSIZE: what it sent is not understood; -EINVAL: the address is
+ * none; -ENOMEM; -EISCONN: a handle connects once, a failure not counted; -EALREADY: a connect is under way; or what
+ * the device fails with. */
 int mrshare_connect(struct mrshare *conn, const char *address);
 /* What the daemon granted at the last connect: MRSHARE_READ and so on; 0 before. */
 unsigned int mrshare_granted(struct mrshare *conn);
@@ -187,10 +188,10 @@ int mrshare_views(
 	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation);
 /* Reads the catalog anew now. */
 int mrshare_refresh(struct mrshare *conn);
-/* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for ever).
- * With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations, never the
- * newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation: where the
- * daemon was started anew, which counts anew, the library counts on. */
+/* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for
+ * ever). With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations,
+ * never the newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation:
+ * where the daemon was started anew, which counts anew, the library counts on. */
 int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
 enum mrshare_change_kind {
@@ -296,9 +297,9 @@ int mrshare_fd(struct mrshare *conn);
 int mrshare_dispatch(struct mrshare *conn);
 
 /*
- * The provider's side: a connection to the daemon's provider socket. What it maps lives as long as the connection. Calls
- * on one connection must not overlap. In a forked child mapping and unmapping fail with
- * -ECHILD, and closing frees only what is the child's.
+ * The provider's side: a connection to the daemon's provider socket. What it maps lives as long as the connection.
+ * Calls on one connection must not overlap. In a forked child mapping and unmapping fail with -ECHILD, and closing
+ * frees only what is the child's.
  */
 
 struct mrshare_provider;
@@ -312,8 +313,8 @@ int mrshare_provider_map(struct mrshare_provider *provider, const struct mrshare
 int mrshare_provider_unmap(struct mrshare_provider *provider, const struct mrshare_mmap *mmap);
 /* The socket, for poll(): it becomes readable when the daemon has gone. It stays the provider's. */
 int mrshare_provider_fd(const struct mrshare_provider *provider);
-/* Closes the connection, also where a forked child still has it, upon which the daemon removes its mappings; NULL inside is
- * fine. */
+/* Closes the connection, also where a forked child still has it, upon which the daemon removes its mappings; NULL
+ * inside is fine. */
 void mrshare_provider_close(struct mrshare_provider **provider);
 
 #ifdef __cplusplus

@@ -9,8 +9,8 @@
 #include "base/size.h"
 #include "libmrshare/conn.h"
 
-/* Pinning and letting go take their time, and the daemon wants its answers meanwhile: between these two the connection is
- * unlocked, and a connection that is up keeps its PD. */
+/* Pinning and letting go take their time, and the daemon wants its answers meanwhile: between these two the connection
+ * is unlocked, and a connection that is up keeps its PD. */
 static void begin_slow(struct mrshare *conn)
 {
 	conn->pd_users++;

@@ -166,8 +166,8 @@ struct mrshare {
 	struct peer_notice notice; /* the last one; before the first its sequence is 0 */
 	bool repeated;             /* it has come a second time, or there is none */
 	bool ack_due;              /* it is not acknowledged yet */
-	uint64_t announced; /* the newest generation that we heard of */
-	uint64_t heard_ms;  /* when the daemon was last heard */
+	uint64_t announced;        /* the newest generation that we heard of */
+	uint64_t heard_ms;         /* when the daemon was last heard */
 
 	/* views.c */
 	struct snapshot *snapshot; /* the last one; NULL: none yet */
