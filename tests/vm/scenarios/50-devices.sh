@@ -49,7 +49,7 @@ other=$(grep -o 'peer [0-9.:]* connected' "$daemon_log" | tail -n 1)
 other=${other% connected}
 # All MRs: one whose thread has ended is not told apart by its process.
 facts() { echo "$(rdma resource show mr | wc -l) $(fd_count "$daemon_pid") $(awk '/^VmPin/ {print $2}' "/proc/$daemon_pid/status")"; }
-gone() { grep -q "^disconnected" "$scratch/flood.log"; }
+gone() { (($(grep -c 'disconnected: device rxe0 is gone' "$daemon_log") == round)); }
 for ((round = 1; round <= ${rounds:=2}; round++)); do
     start_program flood raw_peer "$addr0" "$addr0" now
     says "round $round: a peer is admitted on rxe0" flood '^welcome 7'
