@@ -76,7 +76,8 @@ head -c 4M other >&6
 first_piece() { mrshare read "${source[@]}" "$addr0" 0:4190208 4096 | cmp -s - <(head -c 4M other | tail -c 4096); }
 check "a writer has written its first piece" wait_for 10 first_piece
 end_program one
-start_provider two --shmid 0 --shm-offset 0 --memfd 9M
+# It must not keep the writer's input open.
+start_provider two --shmid 0 --shm-offset 0 --memfd 9M 6>&-
 cat <&5 >/dev/null &
 status=0
 wait "$pid" || status=$?
