@@ -122,8 +122,9 @@ static struct addrinfo *resolve(const char *text)
 	return list;
 }
 
-/* A request with the number of a queue pair that is nobody's; -ETIMEDOUT, or what failed. */
-static int knock_once(struct rdma_event_channel *channel, struct sockaddr *from, struct sockaddr *to)
+/* A request with the number of a queue pair that is nobody's; -ETIMEDOUT, or what failed. A number that came before
+ * makes the other host's connection manager take the connection of that time for stale. */
+static int knock_once(struct rdma_event_channel *channel, struct sockaddr *from, struct sockaddr *to, uint32_t qp_num)
 {
 	struct rdma_cm_id *id;
 	struct cm_event event;
@@ -139,8 +140,12 @@ static int knock_once(struct rdma_event_channel *channel, struct sockaddr *from,
 
 	uint8_t bytes[PEER_REQUEST_SIZE];
 	peer_request_write(&(struct peer_request){ .version_min = 1, .version_max = 1 }, bytes);
-	struct rdma_conn_param param = { .private_data = bytes, .private_data_len = sizeof(bytes), .initiator_depth = 1,
-		.retry_count = 6, .rnr_retry_count = 6, .qp_num = 0x4711 };
+	struct rdma_conn_param param = { .private_data = bytes,
+		.private_data_len = sizeof(bytes),
+		.initiator_depth = 1,
+		.retry_count = 6,
+		.rnr_retry_count = 6,
+		.qp_num = qp_num };
 	return r == 0 ? cm_connect(id, &param) : r;
 }
 
@@ -154,7 +159,7 @@ static int knock(unsigned int times)
 	for (unsigned int i = 0; i < times; i++) {
 		int r = cm_channel_new(&channel[i]);
 		if (r == 0)
-			r = knock_once(channel[i], from->ai_addr, to->ai_addr);
+			r = knock_once(channel[i], from->ai_addr, to->ai_addr, 0x4711 + i);
 		if (r < 0)
 			printf("failed %u %s\n", i, strerror(-r));
 	}
