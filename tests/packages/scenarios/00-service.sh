@@ -26,6 +26,13 @@ equal "the service waits for somebody" inactive "$(property mrshared.service Act
 equal "who may open them is a group" "660:root:mrshared 660:root:mrshared" \
     "$(stat -c %a:%U:%G "$vhost_socket" "$provider_socket" | xargs)"
 
+equal "memory and files are not limited as for others" "infinity 524288" \
+    "$(property mrshared.service LimitMEMLOCK) $(property mrshared.service LimitNOFILE)"
+# ProtectClock= adds the clock, to read.
+matches "of devices it has RDMA's alone" '^closed( char-rtc r| char-infiniband_verbs rw| /dev/infiniband/rdma_cm rw){3}$' \
+    "$(property mrshared.service DevicePolicy) $(property mrshared.service DeviceAllow | xargs)"
+matches "it starts when RDMA hardware is there" 'rdma-hw\.target' "$(property mrshared.service After)"
+
 start_frontend qemu "$vhost_socket"
 started "the first front-end starts it, and is served" qemu
 becomes "systemd knows that it serves" mrshared.service ActiveState active
