@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,12 @@ bool fd_is_same_file(int a, int b)
 	struct stat a_stat, b_stat;
 	return fstat(a, &a_stat) == 0 && fstat(b, &b_stat) == 0 && a_stat.st_dev == b_stat.st_dev &&
 	       a_stat.st_ino == b_stat.st_ino;
+}
+
+bool fd_is_hung_up(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLRDHUP };
+	return poll(&poll_fd, 1, 0) > 0;
 }
 
 void ptr_free(void *pointer_variable)

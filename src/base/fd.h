@@ -13,6 +13,9 @@ int fd_set_nonblocking(int fd);
 /* Whether both are the same file: of sockets, the same socket. */
 bool fd_is_same_file(int a, int b);
 
+/* Whether the other end of a stream socket has hung up, or somebody shut it down. Does not wait, and reads nothing. */
+bool fd_is_hung_up(int fd);
+
 /* What a program opens must not get the number of a standard stream that it was started without. */
 void fd_occupy_standard_streams(void);
 

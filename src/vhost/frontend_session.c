@@ -8,7 +8,6 @@
  * end, a timer looks at what no event would tell.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,9 +166,8 @@ static void release_chores(struct frontend *frontend)
 static void on_check(void *data)
 {
 	struct frontend *frontend = data;
-	struct pollfd poll_fd = { .fd = frontend->channel.fd, .events = POLLRDHUP };
 	frontend->check_set = false;
-	if (frontend->io && poll(&poll_fd, 1, 0) > 0)
+	if (frontend->io && fd_is_hung_up(frontend->channel.fd))
 		session_end(frontend, -ENOTCONN, NULL);
 	session_pump(frontend);
 }

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,8 +162,7 @@ static void watch_again(struct listener *listener)
 /* Nothing to accept: the connection has gone meanwhile, or there can be none any more. */
 static void check_shut_down(struct listener *listener)
 {
-	struct pollfd poll_fd = { .fd = listener->fd, .events = POLLRDHUP };
-	if (poll(&poll_fd, 1, 0) <= 0)
+	if (!fd_is_hung_up(listener->fd))
 		return;
 	listener->shut_down = true;
 	watch_again(listener);

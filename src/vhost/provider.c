@@ -10,7 +10,6 @@
 #include "vhost/provider.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,8 +339,7 @@ static void on_io(void *data, unsigned int events)
 static void on_hangup_check(void *data)
 {
 	struct provider *provider = data;
-	struct pollfd poll_fd = { .fd = provider->channel.fd, .events = POLLRDHUP };
-	if (poll(&poll_fd, 1, 0) > 0)
+	if (fd_is_hung_up(provider->channel.fd))
 		session_end(provider, -ENOTCONN);
 	else
 		session_pump(provider);

@@ -183,12 +183,16 @@ class Json(Case):
     def lines(self, served):
         return [json.loads(line) for line in served.log().splitlines()]
 
-    def test_lines_are_objects(self):
-        """Every line is one object, with time, level, message, and the fields."""
+    def start_json(self):
         served = self.start("--log-json", ready=False)
         served.json = True
         self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
         served.base = served.fds()
+        return served
+
+    def test_lines_are_objects(self):
+        """Every line is one object, with time, level, message, and the fields."""
+        served = self.start_json()
         me = self.provider(served)
         self.want("0", me.map(self.memfd(2 * M), shm_offset=M, len=2 * M), "map")
         self.want("-ENXIO", me.map(self.memfd(name='q"uote\\', flags=0), shmid=9), "map")
@@ -211,10 +215,7 @@ class Json(Case):
 
     def test_foreign_text(self):
         """Names that are no UTF-8, and the longest ones, are still JSON."""
-        served = self.start("--log-json", ready=False)
-        served.json = True
-        self.wait_until(lambda: "ready" in served.log(), "log", "ready", served.log)
-        served.base = served.fds()
+        served = self.start_json()
         me = self.provider(served)
         for name in (b"\xff\xfe", b"\"\\" * 100, b"\xe2\x82", b"x" * 240):
             path = os.path.join(os.fsencode(self.logs), name)
