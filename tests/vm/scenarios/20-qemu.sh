@@ -26,8 +26,8 @@ before_deadline() {
     done
 }
 
-# With the SVM of the VM's emulated processor a guest boots in half a minute; where that is emulated once more it
-# takes many.
+# With the SVM of the VM's emulated processor a guest boots in half a minute; without it takes many. One guest at a
+# time and on one processor: with two at once the VM's kernel died.
 modprobe kvm_amd 2>/dev/null || modprobe kvm_intel 2>/dev/null || echo "# no KVM"
 
 # start_guest NAME SOCKET
