@@ -29,6 +29,9 @@ static int create_qp(struct mrshare *conn, uint32_t inline_wanted)
 	int r = cm_create_qp(conn->id, conn->pd, &attr);
 	if (r == 0)
 		conn->inline_max = attr.cap.max_inline_data < inline_wanted ? attr.cap.max_inline_data : inline_wanted;
+	/* A device that takes none, or fewer work requests with them. */
+	if (inline_wanted && (r == -EINVAL || r == -ENOMEM))
+		return create_qp(conn, 0);
 	return r;
 }
 
@@ -56,8 +59,6 @@ static int open_queues(struct mrshare *conn)
 		r = verbs_req_notify_cq(conn->recv_cq);
 	if (r == 0)
 		r = create_qp(conn, INLINE_WANTED);
-	if (r == -EINVAL || r == -ENOMEM)
-		r = create_qp(conn, 0); /* a device that takes none, or fewer work requests with them */
 	return r;
 }
 
