@@ -31,6 +31,7 @@ struct fake_daemon {
 	unsigned int granted, keepalive_s;
 	bool hold; /* what is posted stays on the wire */
 	bool no_inline;
+	bool gone;         /* the device: nothing of it can be destroyed any more; until there is a PD on a new one */
 	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
 	void (*on_dereg)(void); /* runs while memory is deregistered */

@@ -342,6 +342,29 @@ START_TEST(it_connects_anew)
 }
 END_TEST
 
+/* What could not be given back is of no use, on a device that comes after it least of all. */
+START_TEST(it_connects_anew_by_another_device)
+{
+	static char memory[FAKE_PAGE];
+	struct mrshare_buffer *buffer;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	for (unsigned int i = 2; i < 5; i++) {
+		memset(fake.region, (int)i, sizeof(memory));
+		fake.gone = true;
+		fake_disconnect();
+		int r, tries = 0;
+		while ((r = mrshare_read(conn, 0, 0, memory, sizeof(memory))) == -ECONNRESET && ++tries < 100)
+			usleep(1000);
+		ck_assert_msg(r == 0, "wanted 0, got %d: %s", r, mrshare_error());
+		ck_assert_mem_eq(memory, fake.region, sizeof(memory));
+		ck_assert_uint_eq(fake.connects, i);
+	}
+	mrshare_buffer_unregister(&buffer);
+}
+END_TEST
+
 START_TEST(a_daemon_that_is_gone_is_said_by_each_call)
 {
 	char text[4] = "";
@@ -414,6 +437,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_time_limit_beyond_every_int, 0, 2);
 	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
 	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);
+	tcase_add_loop_test(tcase, it_connects_anew_by_another_device, 0, 2);
 	tcase_add_test(tcase, a_daemon_that_is_gone_is_said_by_each_call);
 	tcase_add_test(tcase, silence_of_the_daemon_ends_the_connection);
 	tcase_add_test(tcase, a_child_only_fails);
