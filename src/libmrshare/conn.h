@@ -241,7 +241,7 @@ uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot);
 /* buffer.c */
 /* The key of the registered buffer that holds all of [addr, addr + size); false where there is none. */
 bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint32_t *ret_lkey);
-/* Those that are not yet, on the PD of a new connection. */
+/* Those that are not yet, on the PD of a new connection. The time that it takes does not count for the connect's. */
 void buffers_register(struct mrshare *conn);
 
 /* sendq.c */

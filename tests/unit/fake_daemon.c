@@ -716,6 +716,8 @@ int verbs_post_recv(struct ibv_qp *of, struct ibv_recv_wr *wr)
 int verbs_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, struct ibv_mr **ret_mr)
 {
 	INJECT();
+	if (fake.on_reg)
+		fake.on_reg(length);
 	struct ibv_mr *mr = object(sizeof(*mr));
 	mr->addr = addr;
 	mr->length = length;

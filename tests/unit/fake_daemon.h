@@ -34,7 +34,8 @@ struct fake_daemon {
 	bool gone;         /* the device: nothing of it can be destroyed any more; until there is a PD on a new one */
 	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
-	void (*on_dereg)(void); /* runs while memory is deregistered */
+	void (*on_reg)(size_t size); /* runs while memory is registered */
+	void (*on_dereg)(void);      /* and deregistered */
 
 	/* What it saw. */
 	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads;

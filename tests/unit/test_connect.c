@@ -289,6 +289,57 @@ START_TEST(a_buffer_comes_while_the_daemon_is_asked)
 }
 END_TEST
 
+static char large[FAKE_PAGE];
+
+static void pin_slowly(size_t size)
+{
+	if (size == sizeof(large))
+		usleep(500000);
+}
+
+static void *welcome_twice(void *data)
+{
+	for (unsigned int i = 1; i <= 2; i++) {
+		while (fake.connects < i)
+			usleep(1000);
+		usleep(20000);
+		fake_welcome();
+	}
+	return NULL;
+}
+
+/* How long it takes to pin memory says nothing of whether the daemon answers. */
+START_TEST(pinning_does_not_count_against_the_time_limit)
+{
+	struct mrshare_buffer *buffer;
+	pthread_t daemon;
+	char byte;
+	int r;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_buffer_register(conn, large, sizeof(large), &buffer), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 200), 0);
+	fake.on_reg = pin_slowly;
+	fake.silent = FAKE_WELCOME;
+	ck_assert_int_eq(pthread_create(&daemon, NULL, welcome_twice, NULL), 0);
+	r = mrshare_connect(conn, "10.0.0.1");
+	ck_assert_msg(r == 0, "wanted 0, got %d: %s", r, mrshare_error());
+	fake_disconnect();
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) == -ECONNRESET)
+		continue;
+	ck_assert_msg(r == 0, "wanted 0, got %d: %s", r, mrshare_error());
+	ck_assert_uint_eq(fake.connects, 2);
+	pthread_join(daemon, NULL);
+
+	/* The limit counts on behind it. */
+	fake_disconnect();
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) == -ECONNRESET)
+		continue;
+	ck_assert_int_eq(r, -ETIMEDOUT);
+	fake.on_reg = NULL;
+	mrshare_buffer_unregister(&buffer);
+}
+END_TEST
+
 START_TEST(a_time_limit_beyond_every_int)
 {
 	ck_assert_int_eq(mrshare_set_timeout(conn, _i ? UINT_MAX : 3000000000u), 0);
@@ -434,6 +485,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
 	tcase_add_test(tcase, a_connect_is_posted);
 	tcase_add_test(tcase, a_buffer_comes_while_the_daemon_is_asked);
+	tcase_add_loop_test(tcase, pinning_does_not_count_against_the_time_limit, 0, 2);
 	tcase_add_loop_test(tcase, a_time_limit_beyond_every_int, 0, 2);
 	tcase_add_test(tcase, a_posted_connect_is_cancelled_or_late);
 	tcase_add_loop_test(tcase, it_connects_anew, 0, 2);
