@@ -150,7 +150,8 @@ int mrshare_set_source(struct mrshare *conn, const char *address);
 int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
 /* Ask for the right to write (and to use atomics). Default: read only. */
 int mrshare_set_write(struct mrshare *conn, bool write);
-/* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun. */
+/* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun, or the thread
+ * runs for a callback. */
 int mrshare_set_thread(struct mrshare *conn, bool thread);
 /* Disconnects and frees; NULL inside is fine. What is outstanding fails with -ECANCELED, and its callbacks run before
  * this returns. No other call on the connection may be running. Called from one of its callbacks it does nothing and leaves

@@ -360,8 +360,6 @@ static int post_connect(
 		r = err_set(&err, -EALREADY, "a connect to %s is under way", conn->address);
 	else if (strlen(address) >= sizeof(conn->address))
 		r = err_set(&err, -EINVAL, "the address is too long");
-	if (r == 0 && conn->threaded)
-		r = service_start(conn, &err);
 	if (r == 0)
 		r = op_new(conn, OP_CONNECTING, waited ? "mrshare_connect" : "mrshare_post_connect", how, waited,
 			ret_op, &err);

@@ -63,6 +63,10 @@ int op_new(struct mrshare *conn, enum op_type type, const char *call, const stru
 		return err_set(err, -EINVAL, "the reserved fields of struct mrshare_how must be 0");
 	if (conn->closing)
 		return err_set(err, -ECANCELED, "the connection is being closed");
+	/* It connects, or has nothing else to run callbacks on. */
+	int r = conn->threaded && (type == OP_CONNECTING || how->done) ? service_start(conn, err) : 0;
+	if (r < 0)
+		return r;
 	struct op *op = calloc(1, sizeof(*op));
 	if (!op)
 		return err_set(err, -ENOMEM, "out of memory");
@@ -73,7 +77,7 @@ int op_new(struct mrshare *conn, enum op_type type, const char *call, const stru
 	op->data = how->data;
 	op->waited = waited;
 	op->deadline_ms = how->timeout_ms ? clock_ms() + how->timeout_ms : UINT64_MAX;
-	int r = waited ? 0 : table_add(conn, op);
+	r = waited ? 0 : table_add(conn, op);
 	if (r < 0) {
 		free(op);
 		return r == -EAGAIN ? err_set(err, r, "%d operations are outstanding already", MRSHARE_OPERATIONS_MAX)

@@ -78,7 +78,8 @@ struct op_slot {
 	uint32_t next_free;
 };
 
-/* A new one in no list; `waited` where the caller will wait. -EAGAIN, -ENOMEM. */
+/* A new one in no list; `waited` where the caller will wait. Starts the library's thread where it needs that. -EINVAL,
+ * -ECANCELED, -EAGAIN, -ENOMEM. */
 int op_new(struct mrshare *conn, enum op_type type, const char *call, const struct mrshare_how *how, bool waited,
 	struct op **ret_op, struct err *err);
 void op_free(struct mrshare *conn, struct op *op);

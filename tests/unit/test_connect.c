@@ -244,10 +244,12 @@ START_TEST(a_catalog_that_makes_no_sense)
 END_TEST
 
 static int results[8];
-static unsigned int result_count;
+static _Atomic unsigned int result_count;
 static void note_result(struct mrshare *of, const struct mrshare_completion *completion)
 {
-	results[result_count++] = completion->result;
+	unsigned int at = result_count;
+	results[at] = completion->result;
+	result_count = at + 1;
 }
 
 START_TEST(a_connect_is_posted)
@@ -259,6 +261,33 @@ START_TEST(a_connect_is_posted)
 	ck_assert_uint_eq(result_count, 0);
 	DISPATCH_UNTIL(conn, result_count == 1);
 	ck_assert_int_eq(results[0], 0);
+}
+END_TEST
+
+/* Each operation ends, whoever runs its callback. */
+START_TEST(what_is_posted_before_a_connect_ends_too)
+{
+	const struct mrshare_how how = { .done = note_result };
+	struct mrshare_completion completion;
+	char byte;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, &byte, 1, NULL, NULL), 0);
+	ck_assert_int_eq(mrshare_poll(conn, 0, &completion), 0);
+	ck_assert_int_eq(completion.result, -ENOTCONN);
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, &byte, 1, &how, NULL), 0);
+	ck_assert_int_eq(mrshare_post_watch(conn, 0, &how, NULL), 0);
+	if (_i) {
+		for (int i = 0; i < 3000 && result_count < 2; i++)
+			usleep(1000);
+	} else {
+		DISPATCH_UNTIL(conn, result_count == 2);
+	}
+	ck_assert_uint_eq(result_count, 2);
+	ck_assert_int_eq(results[0], -ENOTCONN);
+	ck_assert_int_eq(results[1], -ENOTCONN);
+	ck_assert_int_eq(mrshare_set_thread(conn, _i), _i ? -EISCONN : 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
 }
 END_TEST
 
@@ -484,6 +513,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
 	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
 	tcase_add_test(tcase, a_connect_is_posted);
+	tcase_add_loop_test(tcase, what_is_posted_before_a_connect_ends_too, 0, 2);
 	tcase_add_test(tcase, a_buffer_comes_while_the_daemon_is_asked);
 	tcase_add_loop_test(tcase, pinning_does_not_count_against_the_time_limit, 0, 2);
 	tcase_add_loop_test(tcase, a_time_limit_beyond_every_int, 0, 2);
