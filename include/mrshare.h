@@ -130,6 +130,7 @@ enum {
 	MRSHARE_DEFAULT_PORT = 7471,
 	MRSHARE_DEFAULT_TIMEOUT_MS = 10000,
 	MRSHARE_OPERATIONS_MAX = 65536, /* that one connection has outstanding or waiting for mrshare_poll() */
+	MRSHARE_DAEMON_ID_SIZE = 16,    /* bytes */
 };
 
 enum mrshare_access {
@@ -175,7 +176,7 @@ unsigned int mrshare_granted(struct mrshare *conn);
 
 /* One extent of a mapping, as the daemon's catalog lists it. */
 struct mrshare_entry {
-	uint64_t mapping_id; /* never reused while the daemon runs */
+	uint64_t mapping_id; /* never reused while the daemon runs; see mrshare_daemon_id() */
 	uint64_t shm_offset; /* of the extent's first byte in the region */
 	uint8_t shmid;
 	uint8_t access; /* MRSHARE_READ and so on: what the mapping allows, whatever this peer was granted */
@@ -187,6 +188,9 @@ struct mrshare_entry {
  * array with free(). -ENOTCONN before the first connect. */
 int mrshare_views(
 	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation);
+/* The id of the daemon that these views are of: random bytes, others each time that a daemon is started. Mappings with the
+ * same mapping_id are the same ones where this is the same, too. Does not wait. -ENOTCONN before the first connect. */
+int mrshare_daemon_id(struct mrshare *conn, uint8_t ret_id[MRSHARE_DAEMON_ID_SIZE]);
 /* Reads the catalog anew now. */
 int mrshare_refresh(struct mrshare *conn);
 /* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for
@@ -206,8 +210,8 @@ struct mrshare_change {
 	struct mrshare_entry before, now;
 };
 
-/* What leads from one array of mrshare_views() to a later one, withdrawn entries first of each place. The caller frees the
- * array with free(). Needs no connection. -ENOMEM. */
+/* What leads from one array of mrshare_views() to a later one, withdrawn entries first of each place, where both
+ * are of one run of a daemon (mrshare_daemon_id()). The caller frees the array with free(). Needs no connection. -ENOMEM. */
 int mrshare_changes(const struct mrshare_entry *before, size_t before_count, const struct mrshare_entry *now,
 	size_t now_count, struct mrshare_change **ret_changes, size_t *ret_count);
 

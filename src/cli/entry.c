@@ -80,6 +80,17 @@ struct json_object *entry_to_json(const struct mrshare_entry *entry)
 	return NULL;
 }
 
+struct json_object *daemon_id_to_json(struct mrshare *conn)
+{
+	uint8_t id[MRSHARE_DAEMON_ID_SIZE];
+	char text[2 * sizeof(id) + 1];
+	if (mrshare_daemon_id(conn, id) < 0)
+		return NULL;
+	for (size_t i = 0; i < sizeof(id); i++)
+		snprintf(text + 2 * i, 3, "%02x", id[i]);
+	return json_object_new_string(text);
+}
+
 int json_print(struct json_object *object)
 {
 	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN) : NULL;

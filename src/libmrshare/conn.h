@@ -72,6 +72,7 @@ struct snapshot {
 	uint64_t generation;
 	uint64_t number;  /* the generation for the application, which counts on over daemons */
 	uint64_t connect; /* the serial number of the connect */
+	uint8_t daemon_id[PEER_ID_SIZE];
 	size_t count;
 	struct mrshare_entry *entries;
 	bool *withdrawn; /* of each entry */
@@ -157,8 +158,7 @@ struct mrshare {
 	uint64_t connect_serial;
 	unsigned int granted;
 	unsigned int keepalive_s;
-	uint8_t accepted_id[PEER_ID_SIZE]; /* of the daemon that accepted */
-	uint8_t server_id[PEER_ID_SIZE];   /* of the one that welcomed us last */
+	uint8_t daemon_id[PEER_ID_SIZE]; /* of the one that accepted */
 	struct mrshare_view catalog;
 	uint64_t drain_ms; /* when DRAINING ends */
 

@@ -12,6 +12,7 @@
 #include "wire/peer.h"
 
 void add_changes_tests(Suite *suite);
+void add_commands_tests(Suite *suite);
 void add_connect_tests(Suite *suite);
 void add_notices_tests(Suite *suite);
 void add_provider_tests(Suite *suite);
