@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/size.h"
@@ -95,8 +96,8 @@ int json_print(struct json_object *object)
 {
 	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN) : NULL;
 	int status = text ? CLI_OK : cli_fail("out of memory");
-	if (text)
-		puts(text);
+	if (text && puts(text) < 0)
+		status = cli_fail("standard output: %s", strerror(errno));
 	json_object_put(object);
 	return status;
 }

@@ -1,6 +1,5 @@
 /* watch.c: `mrshare watch`: what a daemon adds, withdraws and changes. */
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,9 +76,7 @@ static int show_changes(const struct peer *peer, struct shown *shown)
 	int status = CLI_OK;
 	for (size_t i = 0; i < count && status == CLI_OK; i++)
 		status = print_change(&changes[i], now.generation, peer->settings.json);
-	if (status == CLI_OK && fflush(stdout) != 0)
-		status = cli_fail("standard output: %s", strerror(errno));
-	return status;
+	return status == CLI_OK ? cli_flush() : status;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)

@@ -112,6 +112,39 @@ START_TEST(a_list_says_whose_it_is)
 }
 END_TEST
 
+/* More than fits into a buffer, which goes out on the way, and less. */
+START_TEST(output_that_fails_is_a_failure)
+{
+	static const struct {
+		const struct cli_command *command;
+		const char *line;
+		size_t views;
+	} runs[] = {
+		{ &cli_list, "list 10.0.0.1", 1 },
+		{ &cli_list, "list 10.0.0.1", 200 },
+		{ &cli_list, "list --json 10.0.0.1", 1 },
+		{ &cli_list, "list --json 10.0.0.1", 200 },
+		{ &cli_watch, "watch 10.0.0.1", 1 },
+		{ &cli_watch, "watch 10.0.0.1", 200 },
+		{ &cli_watch, "watch --json 10.0.0.1", 200 },
+		{ &cli_atomic, "atomic 10.0.0.1 0:0 fetch-and-add 1", 1 },
+		{ &cli_atomic, "atomic 10.0.0.1 0:0 compare-and-swap 5 6", 1 },
+		{ &cli_list, "list --help", 1 },
+	};
+	struct mrshare_entry entries[200];
+	fake_reset();
+	for (size_t i = 0; i < 200; i++)
+		entries[i] = fake_entry(i + 1, i * FAKE_PAGE, FAKE_PAGE, MRSHARE_READ | MRSHARE_WRITE | MRSHARE_ATOMIC);
+	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+		fake_publish(1, entries, runs[i].views);
+		ck_assert_ptr_nonnull(freopen("/dev/full", "w", stdout));
+		int status = cli_end(run(runs[i].command, runs[i].line));
+		ck_assert_msg(status == CLI_FAILED, "%s, %zu views: wanted %d, got %d", runs[i].line, runs[i].views,
+			CLI_FAILED, status);
+	}
+}
+END_TEST
+
 static int watch_status;
 
 static void *watch(void *data)
@@ -172,6 +205,7 @@ void add_commands_tests(Suite *suite)
 	tcase_add_test(tcase, the_origin_is_of_one_run_of_a_daemon);
 	tcase_add_test(tcase, the_id_is_that_of_the_views);
 	tcase_add_test(tcase, a_list_says_whose_it_is);
+	tcase_add_test(tcase, output_that_fails_is_a_failure);
 	tcase_add_test(tcase, a_watch_ends_with_its_daemon);
 	suite_add_tcase(suite, tcase);
 }
