@@ -96,8 +96,8 @@ ssize_t mrshare_view_encode(const struct mrshare_view *view, void *buf, size_t s
 /* Returns the bytes read, which may be fewer than `size`; -EMSGSIZE where more bytes are needed, -EBADMSG where the bytes
  * are no view (name too long, no UTF-8, or with a NUL inside). */
 ssize_t mrshare_view_decode(const void *buf, size_t size, struct mrshare_view *ret_view);
-/* JSON: an object with the keys rkey, addr, size, device_name. The caller frees the text with free(). -EINVAL as
- * mrshare_view_encode(). */
+/* JSON: an object with the keys rkey, addr, size, device_name, in one line; control characters are escaped. The caller frees
+ * the text with free(). -EINVAL as mrshare_view_encode(). */
 int mrshare_view_to_json(const struct mrshare_view *view, char **ret_json);
 /* -EBADMSG where the text is no such object (a key missing, twice, out of range, of another type). Other keys are
  * ignored. */

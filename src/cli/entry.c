@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/json.h"
 #include "base/size.h"
 #include "cli/peer.h"
 
@@ -94,7 +96,7 @@ struct json_object *daemon_id_to_json(struct mrshare *conn)
 
 int json_print(struct json_object *object)
 {
-	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN) : NULL;
+	CLEANUP_FREE char *text = json_text(object);
 	int status = text ? CLI_OK : cli_fail("out of memory");
 	if (text && puts(text) < 0)
 		status = cli_fail("standard output: %s", strerror(errno));

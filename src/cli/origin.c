@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "cli/peer.h"
 
 static bool overlaps(const struct mrshare_entry *entry, uint8_t shmid, uint64_t offset, uint64_t len)
@@ -49,10 +50,8 @@ int origin_take(const struct peer *peer, uint64_t offset, uint64_t len, char **r
 		json_add(object, "shmid", json_object_new_int(peer->shmid)) &&
 		json_add(object, "offset", json_object_new_uint64(offset)) &&
 		json_add(object, "len", json_object_new_uint64(len)) && added &&
-		json_add(object, "views", json_object_get(views))) {
-		const char *text = json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN);
-		origin = text ? strdup(text) : NULL;
-	}
+		json_add(object, "views", json_object_get(views)))
+		origin = json_text(object);
 	json_object_put(views);
 	json_object_put(object);
 	if (!origin)

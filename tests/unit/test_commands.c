@@ -112,6 +112,23 @@ START_TEST(a_list_says_whose_it_is)
 }
 END_TEST
 
+START_TEST(a_daemon_says_nothing_to_the_terminal)
+{
+	struct mrshare_entry entry = fake_entry(1, 0, FAKE_PAGE, MRSHARE_READ);
+	fake_reset();
+	strcpy(entry.view.device_name, "a\x1b[2J\x7f\xc2\x9b" "2J\xc2\x80z");
+	fake_publish(1, &entry, 1);
+	capture();
+	ck_assert_int_eq(run(&cli_list, "list 10.0.0.1"), CLI_OK);
+	ck_assert_int_eq(run(&cli_list, "list --json 10.0.0.1"), CLI_OK);
+	const char *text = captured();
+	ck_assert_ptr_nonnull(strchr(text, 'z'));
+	for (const unsigned char *byte = (const unsigned char *)text; *byte; byte++)
+		ck_assert_msg((*byte >= 0x20 && *byte != 0x7f && *byte != 0xc2) || *byte == '\n',
+			"wanted no control character, got 0x%02x in %s", *byte, text);
+}
+END_TEST
+
 /* More than fits into a buffer, which goes out on the way, and less. */
 START_TEST(output_that_fails_is_a_failure)
 {
@@ -205,6 +222,7 @@ void add_commands_tests(Suite *suite)
 	tcase_add_test(tcase, the_origin_is_of_one_run_of_a_daemon);
 	tcase_add_test(tcase, the_id_is_that_of_the_views);
 	tcase_add_test(tcase, a_list_says_whose_it_is);
+	tcase_add_test(tcase, a_daemon_says_nothing_to_the_terminal);
 	tcase_add_test(tcase, output_that_fails_is_a_failure);
 	tcase_add_test(tcase, a_watch_ends_with_its_daemon);
 	suite_add_tcase(suite, tcase);
