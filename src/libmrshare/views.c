@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/range.h"
 #include "libmrshare/conn.h"
 #include "wire/catalog.h"
 
@@ -224,6 +224,11 @@ static int take_root(struct mrshare *conn, struct err *err)
 	int r = catalog_root_read(refresh->root_bytes, conn->catalog.size, &refresh->root);
 	if (r < 0)
 		return r == -EAGAIN ? r : bad_catalog(conn, r, err);
+	/* No daemon counts from 0 or to the end: its numbers and those that go on from them are never equal. */
+	uint64_t generation = refresh->root.generation;
+	if (generation == 0 || range_overflows(conn->number_base, generation) ||
+		conn->number_base + generation == UINT64_MAX)
+		return bad_catalog(conn, -EBADMSG, err);
 	if (refresh->root.slot_size > SLOT_SIZE_MAX)
 		return err_set(err, -EMSGSIZE, "%s: the daemon's catalog has %" PRIu32 " bytes, more than %d MiB",
 			conn->address, refresh->root.slot_size, SLOT_SIZE_MAX >> 20);

@@ -210,6 +210,8 @@ START_TEST(a_catalog_that_makes_no_sense)
 		fake_publish(1, overlapping, 2);
 	else if (_i == 1)
 		fake_publish(1, &empty, 1);
+	else if (_i >= 6)
+		fake_publish(_i == 6 ? 0 : UINT64_MAX, &good, 1);
 	else
 		fake_spoil_root(_i == 2, _i == 2 ? 0 : _i == 3 ? 1 : 1u << 30);
 	if (_i == 5) {
@@ -511,7 +513,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, a_source_is_of_the_same_family);
 	tcase_add_test(tcase, an_address_that_is_none);
 	tcase_add_test(tcase, without_inline_data_it_connects_too);
-	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 6);
+	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 8);
 	tcase_add_test(tcase, a_connect_is_posted);
 	tcase_add_loop_test(tcase, what_is_posted_before_a_connect_ends_too, 0, 2);
 	tcase_add_test(tcase, a_buffer_comes_while_the_daemon_is_asked);

@@ -254,6 +254,26 @@ START_TEST(a_watch_sees_a_daemon_that_is_at_the_same_generation)
 }
 END_TEST
 
+/* The numbers of generations never begin anew, nor would a daemon that counts be there yet. */
+START_TEST(generations_do_not_wrap)
+{
+	const struct mrshare_entry entry = fake_entry(1, 0, FAKE_PAGE, rw);
+	char byte;
+	int r;
+	fake_publish(UINT64_MAX - 1, &entry, 1);
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	uint64_t last = generation_now();
+	ck_assert_uint_eq(last, UINT64_MAX - 1);
+	fake_publish(1, &entry, 1);
+	fake.server_id++;
+	fake_disconnect();
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) == -ECONNRESET)
+		continue;
+	ck_assert_int_eq(r, -EBADMSG);
+	ck_assert_uint_eq(generation_now(), last);
+}
+END_TEST
+
 /* A daemon has an ack before our device says so. */
 START_TEST(more_acks_than_the_wire_has_room_for)
 {
@@ -377,6 +397,7 @@ void add_notices_tests(Suite *suite)
 	tcase_add_test(tcase, a_watch_ends_with_news);
 	tcase_add_test(tcase, a_watch_ends_with_a_daemon_that_counts_anew);
 	tcase_add_loop_test(tcase, a_watch_sees_a_daemon_that_is_at_the_same_generation, 0, 4);
+	tcase_add_test(tcase, generations_do_not_wrap);
 	tcase_add_test(tcase, more_acks_than_the_wire_has_room_for);
 	tcase_add_test(tcase, torn_reads_are_read_again);
 	tcase_add_test(tcase, after_too_many_torn_reads_a_notice_is_waited_for);
