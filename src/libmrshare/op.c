@@ -202,6 +202,11 @@ void op_give_up(struct mrshare *conn, struct op *op, int result, const char *tex
 {
 	bool first_connect = op->type == OP_CONNECTING && !conn->connected;
 	op_end(conn, op, result, text);
+	if (!op->done) {
+		conn->timed_count += op->deadline_ms == UINT64_MAX;
+		op->deadline_ms = clock_ms() + OP_GRACE_MS;
+		time_due(conn, op->deadline_ms);
+	}
 	if (first_connect)
 		conn_drop(conn, result, "%s", text);
 }
@@ -216,14 +221,11 @@ static uint64_t check_time_of(struct mrshare *conn, struct op *op, uint64_t now)
 		return op->deadline_ms = conn->progress_ms + OP_GRACE_MS;
 	if (op->ended) {
 		conn_drop(conn, -ETIMEDOUT,
-			"the time limit of an operation passed, and the device did not give its memory back");
+			"the device did not give back the memory of an operation that was cancelled or late");
 		return UINT64_MAX;
 	}
-	if (op->zero_copy)
-		op->deadline_ms = now + OP_GRACE_MS;
-	uint64_t next = op->zero_copy ? op->deadline_ms : UINT64_MAX;
 	op_give_up(conn, op, -ETIMEDOUT, "not done within its time limit");
-	return next;
+	return op->done ? UINT64_MAX : op->deadline_ms;
 }
 
 uint64_t op_check_time(struct mrshare *conn, uint64_t now)
