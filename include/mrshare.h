@@ -120,7 +120,9 @@ int mrshare_view_from_json(const char *json, struct mrshare_view *ret_view);
  * the buffers anew and reads the views anew. Nothing is repeated of the library's own accord.
  *
  * A handle belongs to the process that made it. In a forked child each call on it fails with -ECHILD, without touching
- * the connection, which the parent goes on using; mrshare_close() frees only what is the child's.
+ * the connection, which the parent goes on using; mrshare_close() frees only what is the child's. A child that a callback
+ * forked may return from it: out of mrshare_dispatch() with -ECHILD, out of mrshare_close(), or into the end of the
+ * library's thread.
  */
 
 struct mrshare;

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
-#include <sys/types.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -110,8 +109,7 @@ struct waiter {
 };
 
 struct mrshare {
-	pid_t pid; /* whose this is */
-	unsigned int forks;
+	unsigned int forks; /* of the process whose this is */
 	char *source;
 	unsigned int timeout_ms;
 	bool want_write;
@@ -209,6 +207,8 @@ int error_publish_of(const char *call, int code, const char *text);
 /* conn.c */
 /* The forks between the first process and this one: a handle with another number is not ours. */
 unsigned int conn_forks(void);
+/* Publishes that the connection is another process's. -ECHILD. */
+int conn_is_foreign(void);
 /* Begins a public call on a connection and locks it. -ECHILD, not locked, in a process that it does not belong to. */
 int conn_enter(struct mrshare *conn, const char *call);
 /* UP -> DRAINING with this cause; a connect that is under way fails by it. Nothing in other states. What only follows
@@ -317,7 +317,8 @@ void service_watch_fd(struct mrshare *conn, int fd);
 void service_unwatch_fd(struct mrshare *conn, int fd);
 /* Waits until the operation has ended, or for one that mrshare_poll() may return (NULL); false at the deadline. */
 bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_ms);
-/* Runs callbacks that are due, without the mutex. */
-void service_call_back(struct mrshare *conn);
+/* Runs callbacks that are due, without the mutex. False in a child that one of them forked: it has no mutex and must not
+ * look at the connection any more, which it may have closed. */
+bool service_call_back(struct mrshare *conn);
 
 #endif

@@ -499,6 +499,60 @@ START_TEST(a_child_only_fails)
 }
 END_TEST
 
+static _Atomic int child_status = -1;
+static _Atomic bool in_child;
+
+/* A child returns from the callback of its parent, as one that goes on with a loop of its own does. */
+static void fork_in_callback(struct mrshare *of, const struct mrshare_completion *completion)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		in_child = true;
+		alarm(10);
+		return;
+	}
+	int status = -2;
+	waitpid(pid, &status, 0);
+	child_status = status;
+}
+
+static void exit_well(void)
+{
+	if (in_child)
+		_exit(7);
+}
+
+START_TEST(a_child_returns_from_a_callback)
+{
+	const struct mrshare_how how = { .done = fork_in_callback };
+	char byte;
+	ck_assert_int_eq(mrshare_set_thread(conn, _i == 1), 0);
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), 0);
+	/* Of a thread that returns nothing else is left. */
+	atexit(exit_well);
+	if (_i == 2)
+		fake.hold = true;
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, &byte, 1, &how, NULL), 0);
+	if (_i == 0) {
+		int r = mrshare_dispatch(conn);
+		if (in_child)
+			_exit(r == -ECHILD && mrshare_error_code() == -ECHILD ? 7 : 1);
+		ck_assert_int_eq(r, 0);
+	} else if (_i == 1) {
+		for (int i = 0; i < 10000 && child_status == -1; i++)
+			usleep(1000);
+	} else {
+		struct mrshare *closed = conn;
+		mrshare_close(&closed);
+		if (in_child)
+			_exit(closed ? 1 : 7);
+		ck_assert_int_eq(mrshare_new(&conn), 0);
+	}
+	ck_assert_msg(WIFEXITED(child_status) && WEXITSTATUS(child_status) == 7, "the child: wanted 7, got status 0x%x",
+		child_status);
+}
+END_TEST
+
 void add_connect_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("connect");
@@ -525,6 +579,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_test(tcase, a_daemon_that_is_gone_is_said_by_each_call);
 	tcase_add_test(tcase, silence_of_the_daemon_ends_the_connection);
 	tcase_add_test(tcase, a_child_only_fails);
+	tcase_add_loop_test(tcase, a_child_returns_from_a_callback, 0, 3);
 	suite_add_tcase(suite, tcase);
 
 	TCase *failures = tcase_create("connect failures");
