@@ -116,7 +116,7 @@ int mrshare_view_from_json(const char *json, struct mrshare_view *ret_view);
  *
  * Life: once mrshare_connect() succeeded the handle stands for that daemon until it is closed. When the connection is
  * lost, the operations that are outstanding fail: with -ESTALE the one that touched memory which the daemon had taken
- * back, with -ECONNRESET (-ETIMEDOUT where the wire went silent) the others. The next operation connects anew, registers
+ * back, with -ECONNRESET the others (-ETIMEDOUT where the wire went silent, but for a watch). The next operation connects anew, registers
  * the buffers anew and reads the views anew. Nothing is repeated of the library's own accord.
  *
  * A handle belongs to the process that made it. In a forked child each call on it fails with -ECHILD, without touching
@@ -197,8 +197,9 @@ int mrshare_daemon_id(struct mrshare *conn, uint8_t ret_id[MRSHARE_DAEMON_ID_SIZ
 int mrshare_refresh(struct mrshare *conn);
 /* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for
  * ever). With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations,
- * never the newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation:
- * where the daemon was started anew, which counts anew, the library counts on. */
+ * never the newest. -ETIMEDOUT: no change in that time. Any other: the connection was lost, or could not be made anew;
+ * -ECONNRESET also where that, or reading the catalog, took too long. Then go on with the same generation: where the daemon
+ * was started anew, which counts anew, the library counts on. */
 int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
 enum mrshare_change_kind {

@@ -194,7 +194,9 @@ void op_end_all(struct mrshare *conn, enum op_place place, int result, const cha
 	struct op *op, *next;
 	for (op = TAILQ_FIRST(&conn->lists[place]); op; op = next) {
 		next = TAILQ_NEXT(op, link);
-		op_end(conn, op, result, text);
+		/* A watch that is late says by that that there is nothing new. */
+		bool ambiguous = op->type == OP_WATCHING && result == -ETIMEDOUT;
+		op_end(conn, op, ambiguous ? -ECONNRESET : result, text);
 	}
 }
 
