@@ -1,6 +1,5 @@
 /* main.c: the `mrshare` command: finds the subcommand. */
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,8 +44,5 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	fd_occupy_standard_streams();
-	int status = dispatch(argc, argv);
-	if (fflush(stdout) != 0 && status == CLI_OK)
-		status = cli_fail("standard output: %s", strerror(errno));
-	return status;
+	return cli_end(dispatch(argc, argv));
 }

@@ -29,6 +29,9 @@ static int create_qp(struct mrshare *conn, uint32_t inline_wanted)
 	int r = cm_create_qp(conn->id, conn->pd, &attr);
 	if (r == 0)
 		conn->inline_max = attr.cap.max_inline_data < inline_wanted ? attr.cap.max_inline_data : inline_wanted;
+	/* A device that takes none, or fewer work requests with them. */
+	if (inline_wanted && (r == -EINVAL || r == -ENOMEM))
+		return create_qp(conn, 0);
 	return r;
 }
 
@@ -56,8 +59,6 @@ static int open_queues(struct mrshare *conn)
 		r = verbs_req_notify_cq(conn->recv_cq);
 	if (r == 0)
 		r = create_qp(conn, INLINE_WANTED);
-	if (r == -EINVAL || r == -ENOMEM)
-		r = create_qp(conn, 0); /* a device that takes none, or fewer work requests with them */
 	return r;
 }
 
@@ -129,6 +130,18 @@ int endpoint_open(struct mrshare *conn, struct err *err)
 	return 0;
 }
 
+/* What a device that is no more did not let go of is left: it must not be taken for a part of the next endpoint. */
+static void forget_objects(struct mrshare *conn)
+{
+	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
+		buffer->mr = NULL;
+	conn->memory = NULL;
+	conn->memory_mr = NULL;
+	conn->send_cq = conn->recv_cq = NULL;
+	conn->send_channel = conn->recv_channel = NULL;
+	conn->pd = NULL;
+}
+
 void endpoint_close(struct mrshare *conn)
 {
 	if (conn->id && conn->id->qp) {
@@ -153,8 +166,7 @@ void endpoint_close(struct mrshare *conn)
 	/* Memory that a device would not let go of must not be used for anything else. */
 	if (conn->memory && !conn->memory_mr)
 		munmap(conn->memory, MEMORY_SIZE);
-	conn->memory = NULL;
-	conn->memory_mr = NULL;
+	forget_objects(conn);
 	/* Who waits for the wire must not look at descriptors that are no more. */
 	service_wake_leader(conn);
 }
