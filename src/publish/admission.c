@@ -66,8 +66,12 @@ static int check_device(struct publish *publish, const struct ibv_context *conte
 	struct peer_reject *reject)
 {
 	struct publish_device *device = publish_device_find(publish, context);
+	if (!device && !publish->unknown_device) {
+		publish->unknown_device = true;
+		devices_look(publish);
+	}
 	if (!device)
-		return reject_set(reject, PEER_REJECT_REGISTERING, "nothing is published on this device");
+		return reject_set(reject, PEER_REJECT_REGISTERING, "this device is not published yet: try again");
 	if (device->drop_count || atomic_load(&device->device->gone))
 		return reject_set(reject, PEER_REJECT_REGISTERING, "device %s is not published at the moment",
 			device->device->name);

@@ -20,6 +20,7 @@ enum {
 	OWN_ADDRESSES_MS = 1000,
 	LISTEN_BACKLOG = 128, /* requests that the kernel keeps for us */
 	LOOK_MS = 1000,       /* between two looks for a device that is not there */
+	LOOK_MORE_MS = 10000, /* where none is missing, for more to serve by a wildcard */
 	STOP_ACKS_MS = 300,
 	STOP_END_MS = 200,
 };
@@ -149,6 +150,7 @@ struct publish {
 	char first_device[64]; /* the name of the one that has atomics */
 	struct look look;
 	char look_failed[480]; /* what was logged last of a look */
+	bool unknown_device;   /* a peer came by one that is none of ours; the next look may find it */
 	bool devices_changed;  /* ops->devices_changed is due */
 	uint8_t server_id[PEER_ID_SIZE];
 
@@ -185,7 +187,7 @@ bool address_is_wildcard(const struct sockaddr_storage *address);
 
 /* Opens the devices that are there, and listens. */
 int devices_open(struct publish *publish, struct err *err);
-/* Looks for what is missing, soon and then again and again, until nothing is. */
+/* Looks for what is missing, soon and then again and again; more rarely where nothing is. */
 void devices_look(struct publish *publish);
 /* Needs every peer gone. */
 void devices_close(struct publish *publish);

@@ -1163,6 +1163,39 @@ START_TEST(a_missing_device_is_looked_for)
 }
 END_TEST
 
+/* Nothing is missing when it comes: a peer asks for it, or nobody does. */
+START_TEST(a_wildcard_notices_a_device_that_was_never_there)
+{
+	bool by_peer = _i % 2, none_at_start = _i >= 2;
+	listen_on(true);
+	fake_absent(0, none_at_start);
+	fake_absent(1, true);
+	open_publish();
+	fake_absent(0, false);
+	run(3000);
+	ck_assert_uint_eq(device_count(), 1);
+	serve();
+
+	fake_absent(1, false);
+	if (by_peer) {
+		struct fake_connection *early = knock(1, "10.0.0.9");
+		assert_rejected(early, PEER_REJECT_REGISTERING);
+		struct peer_reject reject;
+		peer_reject_read(early->private_data, PEER_REJECT_SIZE_MAX, &reject);
+		ck_assert_ptr_nonnull(strstr(reject.text, "not published yet: try again"));
+	}
+	run(by_peer ? 1100 : 10100);
+	ck_assert_uint_eq(device_count(), 2);
+	serve();
+	unsigned int looks = fake_calls("cm_devices");
+	struct fake_connection *peer = join(1, "10.0.0.9");
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
+	run(6000);
+	ck_assert_uint_eq(fake_calls("cm_devices"), looks); /* rarely, where nothing is missing */
+	close_publish();
+}
+END_TEST
+
 START_TEST(a_device_that_goes_comes_back)
 {
 	listen_on(_i == 1);
@@ -1569,6 +1602,7 @@ static void add_life_tests(TCase *tcase)
 static void add_device_tests(TCase *tcase)
 {
 	tcase_add_loop_test(tcase, a_missing_device_is_looked_for, 0, 4);
+	tcase_add_loop_test(tcase, a_wildcard_notices_a_device_that_was_never_there, 0, 4);
 	tcase_add_loop_test(tcase, a_device_that_goes_comes_back, 0, 2);
 	tcase_add_loop_test(tcase, a_return_that_fails_is_tried_again, 0, 12);
 	tcase_add_loop_test(tcase, a_queue_pair_that_fails_ends_its_peer, 0, 3);
