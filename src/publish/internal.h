@@ -155,6 +155,7 @@ struct publish {
 	uint8_t server_id[PEER_ID_SIZE];
 
 	uint64_t generation, written_ms;
+	uint64_t revoked; /* the newest generation whose late peers were dropped */
 	struct listing_queue listings[LISTING_STATES];
 	void *listings_by_id; /* a tree of tsearch(3) */
 	struct history history;

@@ -757,6 +757,30 @@ START_TEST(who_is_late_is_cut_before_the_promise)
 }
 END_TEST
 
+/* Its time is over in the same moment in which a later change is written. */
+START_TEST(a_later_withdrawal_gives_nobody_more_time)
+{
+	open_publish();
+	add(1);
+	add(2);
+	run(100);
+	struct fake_connection *late = join(0, "10.0.0.9");
+	publish_withdraw(publish, 1); /* written at once */
+	run(REVOKE_MS - 1);
+	struct err err;
+	ck_assert_int_eq(try_add(3, &err), 0); /* written at once, so what follows is 1 ms later */
+	run(0);
+	publish_withdraw(publish, 2);
+	run(0);
+	ck_assert_uint_eq(withdrawn_count, 0);
+	ck_assert(!is_cut(late));
+	run(10);
+	ck_assert(is_cut(late));
+	ck_assert_uint_eq(withdrawn_count, 2);
+	close_publish();
+}
+END_TEST
+
 START_TEST(a_queue_pair_that_stays_holds_the_promise_back)
 {
 	open_publish();
@@ -1583,6 +1607,7 @@ static void add_mapping_tests(TCase *tcase)
 	tcase_add_test(tcase, a_change_is_told_once_and_changes_are_collected);
 	tcase_add_test(tcase, a_withdrawal_waits_for_each_acknowledgement);
 	tcase_add_loop_test(tcase, who_is_late_is_cut_before_the_promise, 0, 2);
+	tcase_add_test(tcase, a_later_withdrawal_gives_nobody_more_time);
 	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_promise_back);
 	tcase_add_loop_test(tcase, a_peer_that_lags_learns_of_all_that_went, 15, 18);
 	tcase_add_test(tcase, a_mapping_withdrawn_before_it_was_written_is_never_added);
