@@ -114,12 +114,35 @@ static void peer_event(struct peer *peer, const struct cm_event *event)
 	}
 }
 
+/* So many peers may be on their way out until requests wait, of which the kernel keeps a bounded number. */
+static size_t ending_max(const struct publish *publish)
+{
+	return publish->config->max_peers + 2 * HALF_OPEN_MAX;
+}
+
+static void pause_events(struct publish *publish)
+{
+	publish->paused = true;
+	event_io_set(publish->channel_source, 0);
+	log_error("no peer can connect: %zu connections are ending, which takes up to a minute where a host is dead; "
+		  "where it takes longer restart mrshared",
+		publish->ending);
+}
+
+void cm_channel_resume(struct publish *publish)
+{
+	if (!publish->paused || publish->ending > ending_max(publish) - HALF_OPEN_MAX)
+		return;
+	publish->paused = false;
+	event_io_set(publish->channel_source, EVENT_READ);
+	log_info("peers can connect again");
+}
+
 void on_cm_channel(void *data, unsigned int events)
 {
 	struct publish *publish = data;
 	struct cm_event event;
-	/* So many peers may be on their way out until requests wait: the kernel keeps a bounded number. */
-	while (publish->ending < publish->config->max_peers + 2 * HALF_OPEN_MAX) {
+	while (publish->ending < ending_max(publish)) {
 		int r = cm_next_event(publish->channel, &event);
 		if (r == -EAGAIN || r == -EINTR)
 			return;
@@ -137,5 +160,5 @@ void on_cm_channel(void *data, unsigned int events)
 		else if (event.context)
 			peer_event(event.context, &event);
 	}
-	event_io_set(publish->channel_source, 0);
+	pause_events(publish);
 }

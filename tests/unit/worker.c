@@ -19,7 +19,7 @@ struct test_job {
 	int gate; /* a pipe from which the job reads first, or -1 */
 };
 
-static int finished[64];
+static int finished[128];
 static unsigned int finished_count;
 static atomic_uint started, running, running_most;
 static atomic_uint clock_ahead_s; /* of what worker.c takes for the time */
@@ -224,6 +224,65 @@ START_TEST(a_big_job_that_hangs_stops_to_count)
 }
 END_TEST
 
+/* As many jobs hang as there are threads for big ones; what comes later still runs, big or small. */
+START_TEST(big_jobs_that_hang_take_no_threads_from_others)
+{
+	enum { HUNG = 3, LATER = 3 };
+	struct worker_pool *pool = new_pool(HUNG + 1, HUNG);
+	int gate[2], later_gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	ck_assert_int_eq(pipe(later_gate), 0);
+	struct test_job hung[HUNG], later[LATER], small = make_job(2 * HUNG, false, -1);
+	for (int i = 0; i < HUNG; i++) {
+		hung[i] = make_job(i, true, gate[0]);
+		worker_pool_submit(pool, &hung[i].job);
+	}
+	sleep_while(are_fewer_started, HUNG);
+	for (int i = 0; i < LATER; i++) {
+		later[i] = make_job(HUNG + i, true, later_gate[0]);
+		worker_pool_submit(pool, &later[i].job);
+	}
+	ck_assert_uint_eq(atomic_load(&started), HUNG);
+	atomic_store(&clock_ahead_s, WORKER_STUCK_MS / 1000);
+	sleep_while(are_fewer_started, HUNG + LATER);
+	worker_pool_submit(pool, &small.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(finished[0], 2 * HUNG);
+	ck_assert_int_eq(write(later_gate[1], "345", LATER), LATER);
+	collect_until(pool, 1 + LATER);
+	ck_assert_int_eq(write(gate[1], "012", HUNG), HUNG);
+	collect_until(pool, 1 + LATER + HUNG);
+	worker_pool_free(&pool);
+}
+END_TEST
+
+START_TEST(threads_for_those_that_hang_are_bounded)
+{
+	enum { HUNG = 80 };
+	struct worker_pool *pool = new_pool(2, 1);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job hung[HUNG], small;
+	char bytes[HUNG] = { 0 };
+	for (unsigned int i = 0; i < HUNG; i++) {
+		hung[i] = make_job((int)i, true, gate[0]);
+		worker_pool_submit(pool, &hung[i].job);
+		if (i <= WORKER_STUCK_MAX)
+			sleep_while(are_fewer_started, i + 1);
+		atomic_fetch_add(&clock_ahead_s, WORKER_STUCK_MS / 1000);
+	}
+	small = make_job(HUNG, false, -1);
+	worker_pool_submit(pool, &small.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(finished[0], HUNG);
+	ck_assert_uint_eq(atomic_load(&running), WORKER_STUCK_MAX + 1);
+	/* The rest runs when they have ended. */
+	ck_assert_int_eq(write(gate[1], bytes, HUNG), HUNG);
+	collect_until(pool, HUNG + 1);
+	worker_pool_free(&pool);
+}
+END_TEST
+
 START_TEST(nothing_to_collect_is_fine)
 {
 	struct worker_pool *pool = new_pool(2, 1);
@@ -274,6 +333,8 @@ Suite *suite_worker(void)
 		the_bound_is_raised_and_not_lowered,
 		big_jobs_are_bounded,
 		a_big_job_that_hangs_stops_to_count,
+		big_jobs_that_hang_take_no_threads_from_others,
+		threads_for_those_that_hang_are_bounded,
 		nothing_to_collect_is_fine,
 		a_pool_can_be_freed_while_a_job_hangs,
 	};
