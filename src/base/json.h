@@ -5,8 +5,8 @@
 
 #include <json-c/json.h>
 
-/* One line without its end and without a control character: they are escaped. The caller frees it. NULL where there is no
- * memory for it, or the object is NULL. */
+/* One line without its end and without a control character: they are escaped. The caller frees it. NULL where there is
+ * no memory for it, or the object is NULL. */
 char *json_text(struct json_object *object);
 
 #endif

@@ -83,8 +83,8 @@ void transfer_buffer_close(struct transfer_buffer *buffer);
 #define CLEANUP_TRANSFER __attribute__((cleanup(transfer_buffer_close)))
 
 /* origin.c: what is mapped in a range, so that the bytes of two mappings are not taken for those of one. */
-/* One line of JSON, without its end: the daemon's address and id, the range, and its views with their keys. The caller frees it.
- * CLI_OK, or the failure was said. */
+/* One line of JSON, without its end: the daemon's address and id, the range, and its views with their keys. The caller
+ * frees it. CLI_OK, or the failure was said. */
 int origin_take(const struct peer *peer, uint64_t offset, uint64_t len, char **ret_origin);
 /* Looks again. CLI_OK where it is the same; otherwise that was said. */
 int origin_check(const struct peer *peer, uint64_t offset, uint64_t len, const char *origin);

@@ -158,16 +158,11 @@ static bool shut_down(struct mrshare *conn)
 	service_stop(conn);
 
 	pthread_mutex_lock(&conn->mutex);
-	while (conn->state == CONN_DRAINING) {
-		sendq_reap(conn);
+	while (service_run(conn), conn->state == CONN_DRAINING) {
 		sendq_arm(conn);
-		conn_drain(conn);
-		if (conn->state != CONN_DRAINING)
-			break;
 		pthread_mutex_unlock(&conn->mutex);
 		poll(&(struct pollfd){ .fd = conn->all_fd, .events = POLLIN }, 1, 10);
 		pthread_mutex_lock(&conn->mutex);
-		sendq_take_events(conn);
 	}
 	while (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK])) {
 		if (!service_call_back(conn))

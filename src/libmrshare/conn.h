@@ -317,8 +317,8 @@ void service_watch_fd(struct mrshare *conn, int fd);
 void service_unwatch_fd(struct mrshare *conn, int fd);
 /* Waits until the operation has ended, or for one that mrshare_poll() may return (NULL); false at the deadline. */
 bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_ms);
-/* Runs callbacks that are due, without the mutex. False in a child that one of them forked: it has no mutex and must not
- * look at the connection any more, which it may have closed. */
+/* Runs callbacks that are due, without the mutex. False in a child that one of them forked: it has no mutex and must
+ * not look at the connection any more, which it may have closed. */
 bool service_call_back(struct mrshare *conn);
 
 #endif

@@ -218,7 +218,7 @@ END_TEST
 
 Suite *suite_json(void)
 {
-	const TTest *const tests[] = { both_ways, nothing_in_it_that_a_terminal_obeys, extremes, written_otherwise, no_numbers, no_names, no_objects,
-		too_deep_or_long };
+	const TTest *const tests[] = { both_ways, nothing_in_it_that_a_terminal_obeys, extremes, written_otherwise,
+		no_numbers, no_names, no_objects, too_deep_or_long };
 	return suite_of("json", tests, sizeof(tests) / sizeof(tests[0]));
 }

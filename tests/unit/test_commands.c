@@ -116,7 +116,8 @@ START_TEST(a_daemon_says_nothing_to_the_terminal)
 {
 	struct mrshare_entry entry = fake_entry(1, 0, FAKE_PAGE, MRSHARE_READ);
 	fake_reset();
-	strcpy(entry.view.device_name, "a\x1b[2J\x7f\xc2\x9b" "2J\xc2\x80z");
+	strcpy(entry.view.device_name, "a\x1b[2J\x7f\xc2\x9b"
+				       "2J\xc2\x80z");
 	fake_publish(1, &entry, 1);
 	capture();
 	ck_assert_int_eq(run(&cli_list, "list 10.0.0.1"), CLI_OK);

@@ -285,8 +285,8 @@ START_TEST(one_is_late)
 }
 END_TEST
 
-/* What the device does not give back is taken with its queue pair: from one that is late, from one that is cancelled, and
- * that has a time limit or none. */
+/* What the device does not give back is taken with its queue pair: from one that is late, from one that is cancelled,
+ * and that has a time limit or none. */
 START_TEST(registered_memory_is_taken_back)
 {
 	static const unsigned int limits[] = { 20, 0, 60000 };
