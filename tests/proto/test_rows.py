@@ -94,9 +94,14 @@ class Rows(Case):
         return self.full if "another's" not in rows else self.free, 6 if "unknown request" in rows else UNMAP, body, fds
 
     def want_answer(self, wanted, sent, what):
-        """The answer with NEED_REPLY; without it nothing but a line in the log."""
+        """The answer with NEED_REPLY; without it nothing."""
         provider, request, body, fds = sent
         self.want(wanted, provider.call(request, body, fds), what)
+        self.want("nothing", provider.quietly(request, body, fds), f"{what}, no reply asked")
+
+    def want_logged(self, sent, what):
+        """Without NEED_REPLY there is nothing but a line in the log, which is written at once where it is not one of many."""
+        provider, request, body, fds = sent
         mark = self.served.mark()
         self.want("nothing", provider.quietly(request, body, fds), f"{what}, no reply asked")
         self.wait_until(lambda: [line for line in self.served.log_since(mark).splitlines() if str(BARRIER) not in line],
@@ -105,6 +110,7 @@ class Rows(Case):
     def go_through(self, rows, violate):
         names = list(rows)
         for index, first in enumerate(names):
+            self.want_logged(violate({first}), first)
             self.want_answer(rows[first], violate({first}), first)
             for second in names[index + 1:]:
                 if not any({first, second} == pair for pair in EXCLUSIVE):

@@ -24,14 +24,8 @@ class Image:
     """What guests are made of: the folder that tests/vm/image prints."""
 
     def __init__(self, path, scratch):
-        root = os.path.join(path, "root")
-        libraries = os.path.join(root, "usr/lib/x86_64-linux-gnu")
-        # Its own loader and libraries: nothing is asked of this machine, neither its C library nor chroot.
-        self.qemu = [os.path.join(root, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libraries,
-                     os.path.join(root, "usr/bin/qemu-system-x86_64"),
-                     "-L", os.path.join(root, "usr/share/qemu"), "-L", os.path.join(root, "usr/share/seabios")]
-        self.environment = dict(os.environ, LC_ALL="C", QEMU_MODULE_DIR=os.path.join(libraries, "qemu"))
-        initramfs.make(root, os.path.join(path, "vmlinuz"), scratch)
+        self.qemu = [os.path.join(os.path.dirname(__file__), "../vm/qemu"), path]
+        initramfs.make(os.path.join(path, "root"), os.path.join(path, "vmlinuz"), scratch)
         self.kernel, self.initrd = os.path.join(scratch, "vmlinux"), os.path.join(scratch, "initrd")
 
 
@@ -87,7 +81,8 @@ class Guest:
                      f"id=dev{number},virtio-id=27,num_vqs=1,vq_size=64,config_size=16"]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            pass_fds=[end.fileno() for end in theirs] + list(fds), env=image.environment)
+                                            env=dict(os.environ, LC_ALL="C"),
+                                            pass_fds=[end.fileno() for end in theirs] + list(fds))
         self.pid = self.process.pid
         for end in theirs:
             end.close()
