@@ -170,8 +170,8 @@ static int thread_start(struct worker_pool *pool)
 	return -r;
 }
 
-/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists takes the job
- * later. */
+/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists takes the
+ * job later. */
 static void add_thread(struct worker_pool *pool)
 {
 	forget_stuck(pool, clock_ms());

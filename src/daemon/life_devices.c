@@ -80,7 +80,8 @@ static void on_join_late(void *data)
 	struct life *life = data;
 	struct pipeline *pipeline = life->pipeline;
 	const char *name = life_tag(life);
-	log_warning("%s: mapping %" PRIu64 " is still being registered on device %s, where peers do not have it until then",
+	log_warning("%s: mapping %" PRIu64
+		    " is still being registered on device %s, where peers do not have it until then",
 		name, life->mapping.id, device_tag(life->change));
 	event_source_free(&life->change_timer);
 	life->change_is_late = true;

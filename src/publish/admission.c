@@ -111,8 +111,8 @@ static int check_address(struct peer *peer, bool *ret_may_write, struct peer_rej
 	bool is_allowed;
 	int r = find_rights(peer->publish, &host, &is_allowed, ret_may_write);
 	if (r == 0 && !is_allowed)
-		r = reject_set(reject, PEER_REJECT_DENIED, "%s is not allowed here (--allow)",
-			address_format(address).text);
+		r = reject_set(
+			reject, PEER_REJECT_DENIED, "%s is not allowed here (--allow)", address_format(address).text);
 	else if (r == -EAGAIN && check_room(peer, reject) < 0)
 		r = -ECONNREFUSED;
 	return r;

@@ -76,6 +76,7 @@ static int look_at_listener(struct publish *publish, size_t index)
 	struct look *look = &publish->look;
 	struct listener_look *at = &look->listeners[index];
 	struct err err;
+	cm_id_free(&at->id); /* of one whose device could not be installed */
 	int r = listener_bind(look->channel, &publish->config->listen[index], &at->id, &err);
 	if (r < 0) {
 		note(look, &err);
@@ -162,7 +163,7 @@ static void look_prepare(struct publish *publish)
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		const struct listener *listener = &publish->listeners[i];
 		look->listeners[i] = (struct listener_look){
-			.wanted = !listener->id && !listener->device,
+			.wanted = !listener->device && (!listener->id || !listener->is_wildcard),
 			.id = listener->id,
 			.listens = listener->listens,
 		};
@@ -179,10 +180,9 @@ static void take_listener(struct publish *publish, size_t index)
 	if (at->id && at->id->verbs)
 		listener->device = publish_device_find(publish, at->id->verbs);
 	if (at->id && !listener->is_wildcard && !listener->device) {
-		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block.
-		 */
-		cm_id_free(&listener->id);
+		/* It could not be installed: the next look begins anew. */
 		listener->listens = false;
+		return;
 	}
 	if (!began || !listener->id)
 		return;
@@ -206,12 +206,16 @@ static void look_take(struct publish *publish)
 		else
 			err_set(&look->err, -ENOMEM, "out of memory");
 	}
+	size_t installed = 0;
 	for (size_t i = 0; i < look->found_count; i++) {
-		if (publish_device_install(look->found[i], &err) < 0) {
+		if (publish_device_install(look->found[i], &err) == 0) {
+			look->found[installed++] = look->found[i];
+		} else {
 			publish_device_free(look->found[i]);
 			note(look, &err);
 		}
 	}
+	look->found_count = installed;
 	for (size_t i = 0; i < publish->listener_count; i++)
 		take_listener(publish, i);
 }

@@ -1,8 +1,8 @@
 /* own_addresses.c: which addresses are this host's. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * They come and go, so they are read anew for a peer that comes a while after the last time. The kernel lists them under
- * a lock that the configuration of any interface holds, so a worker does it, once for all peers that wait for it.
+ * They come and go, so they are read anew for a peer that comes a while after the last time. The kernel lists them
+ * under a lock that the configuration of any interface holds, so a worker does it, once for all peers that wait for it.
  */
 #include <errno.h>
 #include <ifaddrs.h>

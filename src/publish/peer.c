@@ -215,8 +215,8 @@ void peer_request(struct publish *publish, const struct cm_event *event)
 	struct rdma_cm_id *id = event->id;
 	id->context = peer; /* it was the listener's */
 	if (!peer) {
+		/* The id stays, since its end may block. */
 		log_error("a peer cannot be served: out of memory");
-		cm_id_free(&id);
 		return;
 	}
 	peer->publish = publish;

@@ -6,9 +6,9 @@
 #include "publish/internal.h"
 
 /* A request makes a peer CONNECTING, while it waits for what is not known or made yet, while a worker makes its queue
- * pair, and until then, or ENDING where it is rejected. CONNECTING -> ADMITTED when rdma_cm says ESTABLISHED. Any -> ENDING by peer_end(), on an event, a
- * completion, a timer, or a decision of ours. An ENDING peer is freed when a worker has destroyed its queue pair, then
- * its id. */
+ * pair, and until then, or ENDING where it is rejected. CONNECTING -> ADMITTED when rdma_cm says ESTABLISHED. Any ->
+ * ENDING by peer_end(), on an event, a completion, a timer, or a decision of ours. An ENDING peer is freed when a
+ * worker has destroyed its queue pair, then its id. */
 enum peer_state { PEER_CONNECTING, PEER_ADMITTED, PEER_ENDING };
 
 struct peer {

@@ -1269,13 +1269,30 @@ START_TEST(a_device_that_goes_comes_back)
 }
 END_TEST
 
+static struct event_loop_ops failing_ops;
+static struct event_source *(*io_new)(struct event_loop *loop, int fd, event_io_fn *fn, void *data);
+
+static struct event_source *no_more_io(struct event_loop *of, int fd, event_io_fn *fn, void *data)
+{
+	failing_ops.io_new = io_new;
+	return NULL;
+}
+
+static void fail_next_io(void)
+{
+	failing_ops = *loop->ops;
+	io_new = failing_ops.io_new;
+	failing_ops.io_new = no_more_io;
+	loop->ops = &failing_ops;
+}
+
 /* Each call of a device's return fails in turn: it is tried again, and nothing is left of the try that failed. */
 START_TEST(a_return_that_fails_is_tried_again)
 {
 	static const char *const steps[] = { "cm_id_new", "cm_bind", "verbs_query_device", "verbs_alloc_pd",
 		"verbs_reg_mr_iova", "verbs_create_comp_channel", "verbs_set_async_nonblocking", "verbs_reg_mr",
 		"verbs_create_cq", "verbs_req_notify_cq", "cm_listen", "cm_devices" };
-	bool wildcard = _i == 11;
+	bool wildcard = _i == 11, no_memory = _i == 12;
 	listen_on(wildcard);
 	open_publish();
 	uint64_t pinned = memlock.pinned;
@@ -1283,7 +1300,10 @@ START_TEST(a_return_that_fails_is_tried_again)
 	fake_async_event(1, IBV_EVENT_CQ_ERR);
 	run(0);
 	ck_assert_uint_eq(device_count(), 1);
-	fake_fail(steps[_i], 0, 1, -EPERM);
+	if (no_memory)
+		fail_next_io();
+	else
+		fake_fail(steps[_i], 0, 1, -EPERM);
 	run(1100);
 	ck_assert_uint_eq(device_count(), 1 + (_i == 10));
 	run(1100);
@@ -1629,7 +1649,7 @@ static void add_device_tests(TCase *tcase)
 	tcase_add_loop_test(tcase, a_missing_device_is_looked_for, 0, 4);
 	tcase_add_loop_test(tcase, a_wildcard_notices_a_device_that_was_never_there, 0, 4);
 	tcase_add_loop_test(tcase, a_device_that_goes_comes_back, 0, 2);
-	tcase_add_loop_test(tcase, a_return_that_fails_is_tried_again, 0, 12);
+	tcase_add_loop_test(tcase, a_return_that_fails_is_tried_again, 0, 13);
 	tcase_add_loop_test(tcase, a_queue_pair_that_fails_ends_its_peer, 0, 3);
 	tcase_add_test(tcase, what_a_port_does_ends_nobody);
 	tcase_add_loop_test(tcase, the_end_may_come_while_a_device_is_opened_or_closed, 0, 2);
