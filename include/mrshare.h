@@ -232,8 +232,7 @@ int mrshare_changes(const struct mrshare_entry *before, size_t before_count, con
 int mrshare_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size);
 int mrshare_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size);
 /* Atomic among the peers of the device, on a u64 in the byte order of the daemon's host; shm_offset must be a multiple
- * of 8
- * (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants with
+ * of 8 (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants with
  * the right to write on its first device. */
 int mrshare_fetch_add(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t add, uint64_t *ret_old);
 /* Stores `desired` where `expected` was: then *ret_old equals `expected`. */
@@ -271,11 +270,10 @@ typedef void (*mrshare_done)(struct mrshare *conn, const struct mrshare_completi
 
 /* How an operation ends. A NULL pointer is the same as all zero. */
 struct mrshare_how {
-	mrshare_done done; /* NULL: mrshare_poll() returns the completion */
-	void *data;        /* for the completion */
-	unsigned int
-		timeout_ms; /* the longest that all of it may take, from posting on; 0: as long as it makes progress */
-	uint64_t reserved[4]; /* 0, or -EINVAL */
+	mrshare_done done;       /* NULL: mrshare_poll() returns the completion */
+	void *data;              /* for the completion */
+	unsigned int timeout_ms; /* for all of it, from posting on; 0: as long as it makes progress */
+	uint64_t reserved[4];    /* 0, or -EINVAL */
 };
 
 /* `ret_id` may be NULL. Ids are not 0 and not used again in a connection's life. What is wrong with the arguments is

@@ -1,4 +1,5 @@
 # Read-only mappings, and memory that the kernel does not pin writable.
+# Cases 24 and 25.
 # SPDX-License-Identifier: BSD-2-Clause
 # limit: 300
 # shellcheck source=tests/vm/peers.sh

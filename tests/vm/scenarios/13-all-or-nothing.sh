@@ -1,4 +1,5 @@
 # All or nothing over all devices: what one device refuses is not published on the other.
+# Case 26.
 # SPDX-License-Identifier: BSD-2-Clause
 # limit: 300
 # shellcheck source=tests/vm/peers.sh

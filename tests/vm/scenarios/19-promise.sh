@@ -1,4 +1,5 @@
 # The promise to a provider: after the answer to its unmap no remote byte lands in its memory, whatever a peer does.
+# Case 39.
 # SPDX-License-Identifier: BSD-2-Clause
 # limit: 300
 # shellcheck source=tests/vm/peers.sh

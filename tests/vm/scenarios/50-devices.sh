@@ -1,4 +1,5 @@
 # Devices that are not there at the start, that go under load and come back, again and again.
+# Case 33.
 # SPDX-License-Identifier: BSD-2-Clause
 # limit: 300
 # shellcheck source=tests/vm/peers.sh

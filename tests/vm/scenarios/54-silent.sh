@@ -1,4 +1,5 @@
 # A slow, a stopped and a vanished peer: each is dropped by its limit, and the others notice nothing.
+# Cases 30 and 31.
 # SPDX-License-Identifier: BSD-2-Clause
 # limit: 200
 # shellcheck source=tests/vm/peers.sh
