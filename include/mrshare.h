@@ -232,8 +232,8 @@ int mrshare_changes(const struct mrshare_entry *before, size_t before_count, con
 int mrshare_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size);
 int mrshare_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size);
 /* Atomic among the peers of the device, on a u64 in the byte order of the daemon's host; shm_offset must be a multiple
- * of 8 (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants with
- * the right to write on its first device. */
+ * of 8 (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants
+ * with the right to write on its first device. */
 int mrshare_fetch_add(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t add, uint64_t *ret_old);
 /* Stores `desired` where `expected` was: then *ret_old equals `expected`. */
 int mrshare_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t expected, uint64_t desired,
