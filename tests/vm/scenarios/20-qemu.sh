@@ -4,8 +4,8 @@
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 
-# Two chains, whose guests boot at the same time: one with the addresses of QEMU's process in the queue's ring,
-# one with those of the guest (--gpa-addresses).
+# Two chains: one with the addresses of QEMU's process in the queue's ring, one with those of the guest
+# (--gpa-addresses).
 chains="plain gpa"
 declare -A address=([plain]=$addr0 [gpa]=$addr1) flags=([plain]='' [gpa]=--gpa-addresses)
 
