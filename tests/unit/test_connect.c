@@ -325,7 +325,7 @@ static char large[FAKE_PAGE];
 static void pin_slowly(size_t size)
 {
 	if (size == sizeof(large))
-		usleep(500000);
+		usleep(700000);
 }
 
 static void *welcome_twice(void *data)
@@ -348,7 +348,7 @@ START_TEST(pinning_does_not_count_against_the_time_limit)
 	int r;
 	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
 	ck_assert_int_eq(mrshare_buffer_register(conn, large, sizeof(large), &buffer), 0);
-	ck_assert_int_eq(mrshare_set_timeout(conn, 200), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 500), 0);
 	fake.on_reg = pin_slowly;
 	fake.silent = FAKE_WELCOME;
 	ck_assert_int_eq(pthread_create(&daemon, NULL, welcome_twice, NULL), 0);
