@@ -73,7 +73,7 @@ END_TEST
 static const char *const functions[] = { "cm_channel_new", "cm_id_new", "cm_resolve_addr", "cm_resolve_route",
 	"cm_connect", "cm_create_qp", "verbs_query_device", "verbs_query_port", "verbs_alloc_pd",
 	"verbs_create_comp_channel", "verbs_create_cq", "verbs_req_notify_cq", "verbs_modify_qp", "verbs_post_recv",
-	"verbs_reg_mr", "verbs_post_send", "verbs_poll_cq" };
+	"verbs_reg_mr", "verbs_post_send", "verbs_poll_cq", "verbs_next_cq_event" };
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
 
 START_TEST(a_call_of_verbs_or_cm_fails)
