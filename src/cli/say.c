@@ -11,7 +11,8 @@
 #include "cli/peer.h"
 
 /* One line: what a name of a file has in it is nothing that a terminal obeys. */
-static void say(const char *format, va_list args, const struct cli_command *command, const char *end)
+static void __attribute__((format(printf, 1, 0)))
+say(const char *format, va_list args, const struct cli_command *command, const char *end)
 {
 	char *text;
 	if (vasprintf(&text, format, args) < 0)
