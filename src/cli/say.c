@@ -3,19 +3,33 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "cli/cli.h"
 #include "cli/peer.h"
+
+/* One line: what a name of a file has in it is nothing that a terminal obeys. */
+static void __attribute__((format(printf, 1, 0)))
+say(const char *format, va_list args, const struct cli_command *command, const char *end)
+{
+	char *text;
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
+	if (text)
+		text_sanitize(text);
+	fprintf(stderr, "mrshare%s%s: %s%s\n", command ? " " : "", command ? command->name : "",
+		text ? text : "out of memory for the words of an error", end);
+	free(text);
+}
 
 int cli_fail(const char *format, ...)
 {
 	progress_end();
 	va_list args;
 	va_start(args, format);
-	fputs("mrshare: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
+	say(format, args, NULL, "");
 	va_end(args);
 	return CLI_FAILED;
 }
@@ -37,11 +51,11 @@ int cli_end(int status)
 
 int cli_usage(const struct cli_command *command, const char *format, ...)
 {
+	char help[64];
+	snprintf(help, sizeof(help), " (see: mrshare %s%s--help)", command ? command->name : "", command ? " " : "");
 	va_list args;
 	va_start(args, format);
-	fprintf(stderr, "mrshare %s: ", command->name);
-	vfprintf(stderr, format, args);
-	fprintf(stderr, " (see: mrshare %s --help)\n", command->name);
+	say(format, args, command, help);
 	va_end(args);
 	return CLI_USAGE;
 }

@@ -234,6 +234,9 @@ uint64_t connect_check_time(struct mrshare *conn, uint64_t now);
 int endpoint_open(struct mrshare *conn, struct err *err);
 /* Gives back every verbs and rdma_cm object; a part of them is fine. */
 void endpoint_close(struct mrshare *conn);
+/* Takes the completion events of a channel (or NULL), so that its descriptor tells of the next. Whether there was any.
+ * Drops the connection where they fail. */
+bool endpoint_take_events(struct mrshare *conn, struct ibv_comp_channel *channel);
 int endpoint_post_receive(struct mrshare *conn, unsigned int slot);
 uint8_t *endpoint_receive_frame(const struct mrshare *conn, uint64_t slot);
 uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot);

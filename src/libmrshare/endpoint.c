@@ -99,6 +99,19 @@ int endpoint_post_receive(struct mrshare *conn, unsigned int slot)
 	return verbs_post_recv(conn->id->qp, &wr);
 }
 
+bool endpoint_take_events(struct mrshare *conn, struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *cq;
+	bool any = false;
+	int r = -EAGAIN;
+	while (channel && (r = verbs_next_cq_event(channel, &cq)) == 0)
+		any = true;
+	/* It would be readable for ever. */
+	if (r != -EAGAIN)
+		conn_drop(conn, r, "the device's events fail: %s", strerror(-r));
+	return any;
+}
+
 int endpoint_open(struct mrshare *conn, struct err *err)
 {
 	const char *device = verbs_device_name(conn->id->verbs);

@@ -393,8 +393,7 @@ void sendq_step(struct mrshare *conn)
 
 void sendq_take_events(struct mrshare *conn)
 {
-	struct ibv_cq *cq;
-	while (conn->send_channel && verbs_next_cq_event(conn->send_channel, &cq) == 0)
+	if (endpoint_take_events(conn, conn->send_channel))
 		conn->sends_armed = false;
 }
 

@@ -639,6 +639,7 @@ int verbs_req_notify_cq(struct ibv_cq *cq)
 int verbs_next_cq_event(struct ibv_comp_channel *of, struct ibv_cq **ret_cq)
 {
 	struct fake_cq *cq = (struct fake_cq *)(void *)of->context;
+	INJECT();
 	ck_assert_msg(!cq || !cq->left_behind, "an event of a device that has gone is asked for");
 	pthread_mutex_lock(&lock);
 	bool told = cq && cq->told;

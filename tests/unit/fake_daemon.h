@@ -39,8 +39,8 @@ struct fake_daemon {
 	void (*on_dereg)(void);      /* and deregistered */
 
 	/* What it saw. */
-	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads;
-	_Atomic unsigned int acks;
+	unsigned int posts, signals, inlines, staged, on_wire, on_wire_max, reads;
+	_Atomic unsigned int connects, acks;
 	struct peer_ack ack; /* the last one */
 	uint32_t request_flags;
 	uint64_t generation;

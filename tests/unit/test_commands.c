@@ -70,6 +70,45 @@ START_TEST(the_origin_is_of_one_run_of_a_daemon)
 }
 END_TEST
 
+static void write_file(const char *name, const char *text, const char *end)
+{
+	FILE *file = fopen(name, "w");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_ge(fprintf(file, "%s%s", text, end), 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Half a copy that an earlier command left, of this run of the daemon or of the one before. */
+START_TEST(a_copy_goes_on_with_one_run_of_a_daemon)
+{
+	char folder[] = "/tmp/mrshare-XXXXXX", *origin, bytes[FAKE_PAGE + 1] = "";
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	ck_assert_int_eq(chdir(folder), 0);
+	peer.conn = fake_connected(true);
+	memset(fake.region, 'r', FAKE_PAGE);
+	ck_assert_int_eq(origin_take(&peer, 0, FAKE_PAGE, &origin), CLI_OK);
+	mrshare_close(&peer.conn);
+	memset(bytes, 'f', FAKE_PAGE / 2);
+	write_file("copy", bytes, "");
+	write_file("copy.mrshare-part", origin, "\n");
+	free(origin);
+
+	fake.server_id = (uint8_t)_i;
+	int status = run(&cli_read, "read -o copy --continue 10.0.0.1 0:0 4096");
+	ck_assert_int_eq(status, _i ? CLI_FAILED : CLI_OK);
+	FILE *copy = fopen("copy", "r");
+	size_t size = fread(bytes, 1, sizeof(bytes), copy);
+	fclose(copy);
+	ck_assert_uint_eq(size, _i ? FAKE_PAGE / 2 : FAKE_PAGE);
+	ck_assert_int_eq(bytes[FAKE_PAGE / 2 - 1], 'f');
+	ck_assert(_i || bytes[FAKE_PAGE / 2] == 'r');
+	ck_assert_int_eq(access("copy.mrshare-part", F_OK), _i ? 0 : -1);
+	unlink("copy");
+	unlink("copy.mrshare-part");
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 START_TEST(the_id_is_that_of_the_views)
 {
 	uint8_t id[MRSHARE_DAEMON_ID_SIZE] = { 0 }, wanted[MRSHARE_DAEMON_ID_SIZE] = { 0 };
@@ -221,6 +260,7 @@ void add_commands_tests(Suite *suite)
 	TCase *tcase = tcase_create("commands");
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, the_origin_is_of_one_run_of_a_daemon);
+	tcase_add_loop_test(tcase, a_copy_goes_on_with_one_run_of_a_daemon, 0, 2);
 	tcase_add_test(tcase, the_id_is_that_of_the_views);
 	tcase_add_test(tcase, a_list_says_whose_it_is);
 	tcase_add_test(tcase, a_daemon_says_nothing_to_the_terminal);

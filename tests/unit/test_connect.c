@@ -73,7 +73,7 @@ END_TEST
 static const char *const functions[] = { "cm_channel_new", "cm_id_new", "cm_resolve_addr", "cm_resolve_route",
 	"cm_connect", "cm_create_qp", "verbs_query_device", "verbs_query_port", "verbs_alloc_pd",
 	"verbs_create_comp_channel", "verbs_create_cq", "verbs_req_notify_cq", "verbs_modify_qp", "verbs_post_recv",
-	"verbs_reg_mr", "verbs_post_send", "verbs_poll_cq" };
+	"verbs_reg_mr", "verbs_post_send", "verbs_poll_cq", "verbs_next_cq_event" };
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
 
 START_TEST(a_call_of_verbs_or_cm_fails)
@@ -325,7 +325,7 @@ static char large[FAKE_PAGE];
 static void pin_slowly(size_t size)
 {
 	if (size == sizeof(large))
-		usleep(500000);
+		usleep(700000);
 }
 
 static void *welcome_twice(void *data)
@@ -348,7 +348,7 @@ START_TEST(pinning_does_not_count_against_the_time_limit)
 	int r;
 	ck_assert_int_eq(mrshare_set_thread(conn, _i), 0);
 	ck_assert_int_eq(mrshare_buffer_register(conn, large, sizeof(large), &buffer), 0);
-	ck_assert_int_eq(mrshare_set_timeout(conn, 200), 0);
+	ck_assert_int_eq(mrshare_set_timeout(conn, 500), 0);
 	fake.on_reg = pin_slowly;
 	fake.silent = FAKE_WELCOME;
 	ck_assert_int_eq(pthread_create(&daemon, NULL, welcome_twice, NULL), 0);
