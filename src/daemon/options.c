@@ -496,7 +496,7 @@ static const struct option_spec {
 		"repeatable)" },
 	{ "fd", "N", on_fd,
 		"the same on a socket that was passed: a listening one, or a connected one, with whose front-end the "
-		"daemon ends" },
+		"daemon ends (repeatable; one connection at most)" },
 	{ "socket-mode", "MODE", on_socket_mode, "the mode of these sockets (default 0600)" },
 	{ "socket-group", "GROUP", on_socket_group, "their group, a name or number (default: the daemon's)" },
 	{ "device", "pmem", on_device, "the device that guests see (default pmem)" },
