@@ -539,8 +539,8 @@ enum { SPEC_COUNT = sizeof(specs) / sizeof(specs[0]) };
 
 void options_help(void)
 {
-	printf("Usage: mrshared --shmem ID:SIZE --provider-socket PATH --socket-path PATH --rdma-listen ADDR "
-	       "[OPTION]...\n"
+	printf("Usage: mrshared --shmem ID:SIZE... [--provider-socket PATH] [--map MAPPING]... [--map-file PATH]\n"
+	       "           [--socket-path PATH]... {--rdma-listen ADDR... | --no-rdma} [OPTION]...\n"
 	       "Shares memory of local programs with QEMU guests and, over RDMA, with programs on other hosts.\n\n");
 	for (size_t i = 0; i < SPEC_COUNT; i++)
 		printf("  --%s%s%s\n        %s\n", specs[i].name, specs[i].argument ? " " : "",
