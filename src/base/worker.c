@@ -51,20 +51,39 @@ static struct job *queue_pop(struct job_queue *queue)
 	return job;
 }
 
-/* Whether a big job may start now; those that hang are forgotten on the way. */
-static bool big_may_start(struct worker_pool *pool, uint64_t now_ms)
+/* Those that hang leave the list. */
+static void forget_stuck(struct worker_pool *pool, uint64_t now_ms)
+{
+	for (struct job **link = &pool->running_big; *link;) {
+		if (now_ms - (*link)->started_ms >= WORKER_STUCK_MS)
+			*link = (*link)->next;
+		else
+			link = &(*link)->next;
+	}
+}
+
+static unsigned int running_big(const struct worker_pool *pool)
 {
 	unsigned int running = 0;
-	for (struct job **link = &pool->running_big; *link;) {
-		if (now_ms - (*link)->started_ms >= WORKER_STUCK_MS) {
-			*link = (*link)->next;
-		} else {
-			running++;
-			link = &(*link)->next;
-		}
-	}
+	for (const struct job *job = pool->running_big; job; job = job->next)
+		running++;
+	return running;
+}
+
+/* How many threads there may be, those that hang included. */
+static unsigned int thread_limit(const struct worker_pool *pool)
+{
+	unsigned int stuck = pool->big_count - running_big(pool);
+	if (pool->max_threads == 1)
+		return 1;
+	return pool->max_threads + (stuck < WORKER_STUCK_MAX ? stuck : WORKER_STUCK_MAX);
+}
+
+static bool big_may_start(const struct worker_pool *pool)
+{
 	/* One thread is always there for small jobs. */
-	return running < pool->max_big && (pool->max_threads == 1 || pool->big_count + 1 < pool->max_threads);
+	return running_big(pool) < pool->max_big &&
+	       (pool->max_threads == 1 || pool->big_count + 1 < thread_limit(pool));
 }
 
 static struct job *next_job(struct worker_pool *pool)
@@ -76,7 +95,8 @@ static struct job *next_job(struct worker_pool *pool)
 	}
 
 	uint64_t now_ms = clock_ms();
-	if (!pool->big.head || !big_may_start(pool, now_ms))
+	forget_stuck(pool, now_ms);
+	if (!pool->big.head || !big_may_start(pool))
 		return NULL;
 	job = queue_pop(&pool->big);
 	pool->queued--;
@@ -126,28 +146,7 @@ static bool wait_for_job(struct worker_pool *pool)
 	return r != ETIMEDOUT || pool->big.head || pool->small.head;
 }
 
-static void *worker_main(void *arg)
-{
-	struct worker_pool *pool = arg;
-
-	pthread_mutex_lock(&pool->lock);
-	while (!pool->freed) {
-		struct job *job = next_job(pool);
-		if (job) {
-			pthread_mutex_unlock(&pool->lock);
-			job->run(job);
-			pthread_mutex_lock(&pool->lock);
-			finish_job(pool, job);
-		} else if (!wait_for_job(pool) && pool->threads > 1) {
-			break;
-		}
-	}
-	bool last = --pool->threads == 0 && pool->freed;
-	pthread_mutex_unlock(&pool->lock);
-	if (last)
-		pool_destroy(pool);
-	return NULL;
-}
+static void *worker_main(void *arg);
 
 /* With the lock held. */
 static int thread_start(struct worker_pool *pool)
@@ -169,6 +168,41 @@ static int thread_start(struct worker_pool *pool)
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	return -r;
+}
+
+/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists takes the
+ * job later. */
+static void add_thread(struct worker_pool *pool)
+{
+	forget_stuck(pool, clock_ms());
+	if (pool->queued > pool->idle && pool->threads < thread_limit(pool))
+		thread_start(pool);
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker_pool *pool = arg;
+
+	pthread_mutex_lock(&pool->lock);
+	while (!pool->freed) {
+		struct job *job = next_job(pool);
+		if (job) {
+			/* There may be more threads than when the others were submitted, since one hangs. */
+			if (pool->threads >= pool->max_threads)
+				add_thread(pool);
+			pthread_mutex_unlock(&pool->lock);
+			job->run(job);
+			pthread_mutex_lock(&pool->lock);
+			finish_job(pool, job);
+		} else if (!wait_for_job(pool) && pool->threads > 1) {
+			break;
+		}
+	}
+	bool last = --pool->threads == 0 && pool->freed;
+	pthread_mutex_unlock(&pool->lock);
+	if (last)
+		pool_destroy(pool);
+	return NULL;
 }
 
 int worker_pool_new(const char *name, unsigned int max_threads, unsigned int max_big, struct worker_pool **ret_pool)
@@ -219,10 +253,7 @@ void worker_pool_submit(struct worker_pool *pool, struct job *job)
 	pthread_mutex_lock(&pool->lock);
 	queue_push(job->big ? &pool->big : &pool->small, job);
 	pool->queued++;
-	/* An idle thread may have been woken for another job already. Where no thread can be made, one that exists
-	 * takes the job later. */
-	if (pool->queued > pool->idle && pool->threads < pool->max_threads)
-		thread_start(pool);
+	add_thread(pool);
 	pthread_cond_signal(&pool->wake);
 	pthread_mutex_unlock(&pool->lock);
 }

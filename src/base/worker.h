@@ -9,11 +9,11 @@
 /*
  * Threads are made when a job finds none idle, up to a limit, and end when idle for long. Small jobs overtake big ones,
  * of which only a few run at a time, and never on the last thread; a big job that has run for WORKER_STUCK_MS no longer
- * counts, so that one that hangs holds up nothing but itself. Jobs of a pool with one thread run in the order of their
- * submission.
+ * counts, nor does its thread, so that one that hangs holds up nothing but itself. That goes for WORKER_STUCK_MAX of
+ * them. A pool with one thread has no other, and runs its jobs in the order of their submission.
  */
 
-enum { WORKER_STUCK_MS = 10000 };
+enum { WORKER_STUCK_MS = 10000, WORKER_STUCK_MAX = 64 };
 
 struct worker_pool;
 
@@ -27,8 +27,8 @@ struct job {
 	uint64_t started_ms; /* the pool's */
 };
 
-/* `name` shows up in ps and top (15 bytes). At most `max_threads` threads, `max_big` of them with big jobs. One thread
- * exists from the start. Errors: -ENOMEM, -EAGAIN, -EMFILE. */
+/* `name` shows up in ps and top (15 bytes). At most `max_threads` threads that count, `max_big` of them with big jobs.
+ * One thread exists from the start. Errors: -ENOMEM, -EAGAIN, -EMFILE. */
 int worker_pool_new(const char *name, unsigned int max_threads, unsigned int max_big, struct worker_pool **ret_pool);
 /* A higher limit. A lower one is not taken: those that it was made for may be there still. */
 void worker_pool_raise_max(struct worker_pool *pool, unsigned int max_threads);

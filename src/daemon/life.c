@@ -68,6 +68,8 @@ void life_release_device(struct life *life, struct device *device)
 	life->devices[i] = life->devices[life->device_count];
 	life->pinned[i] = life->pinned[life->device_count];
 	life->pinned[life->device_count] = false;
+	life->stays[i] = life->stays[life->device_count];
+	life->stays[life->device_count] = false;
 	publish_release(life->pipeline->publish, device);
 }
 

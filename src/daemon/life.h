@@ -68,11 +68,14 @@ struct life {
 	struct registration *registration;
 	struct device *devices[PUBLISH_DEVICES_MAX]; /* held: it is, is to be, or could not be registered there */
 	bool pinned[PUBLISH_DEVICES_MAX];            /* has its share of the memlock budget for that one */
+	bool stays[PUBLISH_DEVICES_MAX];             /* could not leave that one, which is gone */
 	size_t device_count;
 	struct device *change; /* LIVE, WITHDRAWING: the device that a job registers it on or drops; NULL: none */
 	struct err change_err;
-	bool with_peers;     /* WITHDRAWING: publish has not told that no peer has it */
-	bool with_frontends; /* a front-end may have it */
+	struct event_source *change_timer; /* of one that registers, until it is over or */
+	bool change_is_late;               /* so late that nobody waits for it */
+	bool with_peers;                   /* WITHDRAWING: publish has not told that no peer has it */
+	bool with_frontends;               /* a front-end may have it */
 	struct event_source *frontends_late;
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
@@ -84,7 +87,7 @@ struct pipeline {
 	struct event_loop *loop;
 	const struct pipeline_config *config;
 	struct regions *regions;
-	struct worker_pool *workers, *deregisterer, *connector, *destroyer;
+	struct worker_pool *workers, *deregisterer, *taker, *connector, *destroyer;
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;
@@ -92,7 +95,7 @@ struct pipeline {
 	struct syncer *syncer;
 	struct memlock memlock;
 	struct life *lives;
-	unsigned int joins; /* jobs that register a live mapping on one more device */
+	unsigned int joins; /* jobs that register a live mapping on one more device, late ones not counted */
 
 	unsigned int stopping; /* what has not stopped yet */
 	void (*stopped)(void *data);

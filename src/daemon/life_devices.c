@@ -7,11 +7,14 @@
 #include "daemon/life.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/log.h"
 
-/* Mappings being registered on a device that came, so that nobody's request waits for them all. */
-enum { JOINS_MAX = 4 };
+enum {
+	JOINS_MAX = 4,        /* being registered on a device that came, so that nobody's request waits for them all */
+	JOIN_LATE_MS = 10000, /* so long a device, and the next ones, wait for one of them */
+};
 
 static void follow_devices(struct pipeline *pipeline);
 
@@ -24,7 +27,7 @@ static void left_out(const struct life *life, const struct device *device, const
 		mapping_format(&life->mapping).text, life->mapping.id, device_tag(device), err->text);
 }
 
-/* A device serves when no live mapping has still to be tried there. */
+/* A device serves when no live mapping has still to be tried there, but for those that take long. */
 static void serve_devices(struct pipeline *pipeline)
 {
 	struct device *devices[PUBLISH_DEVICES_MAX];
@@ -33,7 +36,8 @@ static void serve_devices(struct pipeline *pipeline)
 		bool is_settled = !publish_serves(pipeline->publish, devices[i]);
 		for (const struct life *life = pipeline->lives; life && is_settled; life = life->next)
 			is_settled = life->state != LIFE_LIVE ||
-				     (life_has_device(life, devices[i]) && life->change != devices[i]);
+				     (life_has_device(life, devices[i]) &&
+					     (life->change != devices[i] || life->change_is_late));
 		if (is_settled)
 			publish_serve(pipeline->publish, devices[i]);
 	}
@@ -62,11 +66,28 @@ static void leave_done(struct job *job)
 	if (life->change_err.code) {
 		log_error("%s: mapping %" PRIu64 ": %s: restart mrshared to use that device again", life_tag(life),
 			life->mapping.id, life->change_err.text);
+		for (size_t i = 0; i < life->device_count; i++)
+			life->stays[i] |= life->devices[i] == device;
 	} else {
 		life_release_device(life, device);
-		life_follow_devices(life);
 	}
+	life_follow_devices(life);
 	change_ended(life);
+}
+
+static void on_join_late(void *data)
+{
+	struct life *life = data;
+	struct pipeline *pipeline = life->pipeline;
+	const char *name = life_tag(life);
+	log_warning("%s: mapping %" PRIu64
+		    " is still being registered on device %s, where peers do not have it until then",
+		name, life->mapping.id, device_tag(life->change));
+	event_source_free(&life->change_timer);
+	life->change_is_late = true;
+	pipeline->joins--;
+	follow_devices(pipeline);
+	serve_devices(pipeline);
 }
 
 static void join_run(struct job *job)
@@ -85,7 +106,9 @@ static void join_done(struct job *job)
 	struct device *device = life->change;
 	struct err *err = &life->change_err;
 	life->change = NULL;
-	pipeline->joins--;
+	event_source_free(&life->change_timer);
+	pipeline->joins -= !life->change_is_late;
+	life->change_is_late = false;
 	if (life->state == LIFE_LIVE && err->code == 0)
 		publish_add_on(pipeline->publish, device, mapping->id, mapping->shmid, mapping->writable, mapping->len,
 			life->registration, err);
@@ -122,6 +145,9 @@ static bool life_join(struct life *life, struct device *device)
 		if (memlock_take(&pipeline->memlock, life_pinned_len(life), 1, &err) == 0) {
 			life->pinned[life->device_count - 1] = true;
 			pipeline->joins++;
+			life->change_timer = event_timer_new(pipeline->loop, on_join_late, life);
+			if (life->change_timer)
+				event_timer_set(life->change_timer, JOIN_LATE_MS);
 			life_change(life, device, pipeline->workers, join_run, join_done, len > LIFE_BIG_BYTES);
 			return true;
 		}
@@ -137,7 +163,7 @@ void life_follow_devices(struct life *life)
 	if (!pipeline->publish || life->state != LIFE_LIVE || life->change)
 		return;
 	for (size_t i = 0; i < life->device_count; i++) {
-		if (atomic_load(&life->devices[i]->gone)) {
+		if (atomic_load(&life->devices[i]->gone) && !life->stays[i]) {
 			life_change(life, life->devices[i], pipeline->deregisterer, leave_run, leave_done, false);
 			return;
 		}
@@ -172,6 +198,8 @@ void life_devices_changed(void *data)
 	for (struct life *life = pipeline->lives; life; life = life->next) {
 		if (is_stuck_on_lost(life))
 			life_deregister(life);
+		/* Once more. */
+		memset(life->stays, 0, sizeof(life->stays));
 	}
 	follow_devices(pipeline);
 	serve_devices(pipeline);

@@ -1,7 +1,6 @@
 /* admission.c: who may connect, and with which rights. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,31 +10,6 @@
 #include "base/err.h"
 #include "publish/peer.h"
 
-/* An address without its port; an IPv4 address mapped into IPv6 is an IPv4 address. */
-struct host_address {
-	int family;
-	uint8_t bytes[16]; /* network order */
-};
-
-static struct host_address host_address_of(const struct sockaddr *address)
-{
-	struct host_address out = { .family = address->sa_family };
-	if (address->sa_family == AF_INET) {
-		struct sockaddr_in in;
-		memcpy(&in, address, sizeof(in));
-		memcpy(out.bytes, &in.sin_addr, sizeof(in.sin_addr));
-	} else if (address->sa_family == AF_INET6) {
-		struct sockaddr_in6 in6;
-		memcpy(&in6, address, sizeof(in6));
-		memcpy(out.bytes, &in6.sin6_addr, sizeof(in6.sin6_addr));
-		if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-			out = (struct host_address){ .family = AF_INET };
-			memcpy(out.bytes, in6.sin6_addr.s6_addr + 12, 4);
-		}
-	}
-	return out;
-}
-
 static bool allow_matches(const struct publish_allow *allow, const struct host_address *host)
 {
 	unsigned int whole = allow->prefix_len / 8, rest = allow->prefix_len % 8;
@@ -44,39 +18,21 @@ static bool allow_matches(const struct publish_allow *allow, const struct host_a
 	return rest == 0 || (allow->address[whole] ^ host->bytes[whole]) >> (8 - rest) == 0;
 }
 
-/* Asked anew for each peer: addresses come and go. */
-static bool is_own_address(const struct host_address *host)
+/* Whether the address may connect at all; first match wins. -EAGAIN: not known yet. */
+static int find_rights(struct publish *publish, const struct host_address *host, bool *ret_allowed, bool *ret_may_write)
 {
-	struct ifaddrs *list;
-	if (getifaddrs(&list) < 0)
-		return false;
-	bool found = false;
-	for (const struct ifaddrs *entry = list; entry && !found; entry = entry->ifa_next) {
-		if (!entry->ifa_addr)
-			continue;
-		struct host_address own = host_address_of(entry->ifa_addr);
-		found = own.family == host->family && memcmp(own.bytes, host->bytes, sizeof(own.bytes)) == 0;
+	const struct publish_config *config = publish->config;
+	*ret_allowed = false;
+	if (host->family != AF_INET && host->family != AF_INET6)
+		return 0;
+	for (size_t i = 0; i < config->allow_count && !*ret_allowed; i++) {
+		*ret_allowed = allow_matches(&config->allow[i], host);
+		*ret_may_write = config->allow[i].may_write;
 	}
-	freeifaddrs(list);
-	return found;
-}
-
-/* Whether the address may connect at all; first match wins. */
-static bool is_allowed(const struct publish_config *config, const struct sockaddr *address, bool *ret_may_write)
-{
-	struct host_address host = host_address_of(address);
-	if (host.family != AF_INET && host.family != AF_INET6)
-		return false;
-	for (size_t i = 0; i < config->allow_count; i++) {
-		if (allow_matches(&config->allow[i], &host)) {
-			*ret_may_write = config->allow[i].may_write;
-			return true;
-		}
-	}
-	if (config->allow_count || !is_own_address(&host))
-		return false;
+	if (config->allow_count)
+		return 0;
 	*ret_may_write = true;
-	return true;
+	return own_addresses_have(publish, host, ret_allowed);
 }
 
 int reject_set(struct peer_reject *reject, enum peer_reject_code code, const char *format, ...)
@@ -110,8 +66,12 @@ static int check_device(struct publish *publish, const struct ibv_context *conte
 	struct peer_reject *reject)
 {
 	struct publish_device *device = publish_device_find(publish, context);
+	if (!device && !publish->unknown_device) {
+		publish->unknown_device = true;
+		devices_look(publish);
+	}
 	if (!device)
-		return reject_set(reject, PEER_REJECT_REGISTERING, "nothing is published on this device");
+		return reject_set(reject, PEER_REJECT_REGISTERING, "this device is not published yet: try again");
 	if (device->drop_count || atomic_load(&device->device->gone))
 		return reject_set(reject, PEER_REJECT_REGISTERING, "device %s is not published at the moment",
 			device->device->name);
@@ -123,36 +83,54 @@ static int check_device(struct publish *publish, const struct ibv_context *conte
 	return 0;
 }
 
-static int check_room(const struct publish *publish, struct peer_reject *reject)
+static bool has_room(const struct publish *publish)
 {
-	if (publish->phase != PHASE_SERVING)
-		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is about to end");
-	if (publish->admitted + publish->half_open >= publish->config->max_peers)
-		return reject_set(reject, PEER_REJECT_FULL, "full: mrshared serves %u peers at most (--max-peers)",
-			publish->config->max_peers);
-	if (publish->half_open >= HALF_OPEN_MAX)
-		return reject_set(
-			reject, PEER_REJECT_FULL, "too many peers are connecting at the same time: try again");
-	return 0;
+	return publish->admitted + publish->half_open <= publish->config->max_peers &&
+	       publish->half_open <= HALF_OPEN_MAX;
 }
 
-int admission_check(
-	struct publish *publish, const struct cm_event *event, struct terms *ret_terms, struct peer_reject *ret_reject)
+/* The peer is counted already. One that has waited makes nobody leave: those that wait with it are being looked at. */
+static int check_room(struct peer *peer, struct peer_reject *reject)
 {
-	/* Whom we do not know learns nothing else. */
-	const struct sockaddr *address = cm_peer_addr(event->id);
-	bool may_write;
-	if (!is_allowed(publish->config, address, &may_write))
-		return reject_set(ret_reject, PEER_REJECT_DENIED, "%s is not allowed here (--allow)",
-			address_format(address).text);
+	const struct publish *publish = peer->publish;
+	if (publish->phase != PHASE_SERVING)
+		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is about to end");
+	if (has_room(publish) || (!peer->waits && half_open_make_room(peer)))
+		return 0;
+	if (publish->admitted + publish->half_open > publish->config->max_peers)
+		return reject_set(reject, PEER_REJECT_FULL, "full: mrshared serves %u peers at most (--max-peers)",
+			publish->config->max_peers);
+	return reject_set(reject, PEER_REJECT_FULL, "too many peers are connecting at the same time: try again");
+}
 
+/* Whom we do not know learns nothing else. */
+static int check_address(struct peer *peer, bool *ret_may_write, struct peer_reject *reject)
+{
+	const struct sockaddr *address = cm_peer_addr(peer->id);
+	struct host_address host = host_address_of(address);
+	bool is_allowed;
+	int r = find_rights(peer->publish, &host, &is_allowed, ret_may_write);
+	if (r == 0 && !is_allowed)
+		r = reject_set(
+			reject, PEER_REJECT_DENIED, "%s is not allowed here (--allow)", address_format(address).text);
+	else if (r == -EAGAIN && check_room(peer, reject) < 0)
+		r = -ECONNREFUSED;
+	return r;
+}
+
+int admission_check(struct peer *peer, struct terms *ret_terms, struct peer_reject *ret_reject)
+{
+	const struct cm_event *event = &peer->request;
 	struct peer_request request;
 	struct publish_device *device = NULL;
-	int r = check_request(event, &request, ret_reject);
+	bool may_write = false;
+	int r = check_address(peer, &may_write, ret_reject);
 	if (r == 0)
-		r = check_room(publish, ret_reject);
+		r = check_request(event, &request, ret_reject);
 	if (r == 0)
-		r = check_device(publish, event->id->verbs, &device, ret_reject);
+		r = check_room(peer, ret_reject);
+	if (r == 0)
+		r = check_device(peer->publish, event->id->verbs, &device, ret_reject);
 	if (r < 0)
 		return r;
 

@@ -65,7 +65,10 @@ static void connect_done(struct job *job)
 int peer_connect(struct peer *peer, struct peer_reject *reject)
 {
 	struct err err;
-	if (group_join(peer, &err) < 0)
+	int r = group_join(peer, &err);
+	if (r == -EAGAIN)
+		return r;
+	if (r < 0)
 		return reject_set(reject, PEER_REJECT_RESOURCES, "%.120s", err.text);
 	peer->device->queue_pairs++;
 	peer->connecting = true;

@@ -77,14 +77,16 @@ void generation_withdrawn_since(const struct publish *publish, uint64_t told, st
 	}
 }
 
-/* The withdrawals that wait are in the order of their generations, and so of their deadlines. */
+/* For the next withdrawal whose late peers were not dropped yet. Those that wait are in the order of their generations,
+ * and so of their deadlines. */
 static void revoke_timer_set(struct publish *publish)
 {
 	uint64_t now = event_now_ms(publish->loop);
 	struct listing *listing;
 	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link) {
-		if (listing->deadline_ms > now) {
-			event_timer_set(publish->revoke_timer, listing->deadline_ms - now);
+		if (listing->generation > publish->revoked) {
+			uint64_t deadline = listing->deadline_ms;
+			event_timer_set(publish->revoke_timer, deadline > now ? deadline - now : 0);
 			return;
 		}
 	}
@@ -93,16 +95,16 @@ static void revoke_timer_set(struct publish *publish)
 static void on_revoke_timer(void *data)
 {
 	struct publish *publish = data;
-	uint64_t now = event_now_ms(publish->loop), generation = 0;
+	uint64_t now = event_now_ms(publish->loop);
 	struct listing *listing;
 	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link) {
 		if (listing->deadline_ms <= now)
-			generation = listing->generation;
+			publish->revoked = listing->generation;
 	}
 
 	struct peer *peer;
 	LIST_FOREACH(peer, &publish->peers, link) {
-		if (peer->state == PEER_ADMITTED && peer->acked < generation)
+		if (peer->state == PEER_ADMITTED && peer->acked < publish->revoked)
 			peer_end(peer, "dropped: it did not acknowledge within %u ms that a mapping is gone",
 				publish->config->revoke_timeout_ms);
 	}

@@ -148,10 +148,12 @@ static void make_done(struct job *job)
 	publish_settle_soon(device->publish);
 	if (group->err.code == 0) {
 		group_add(group);
+		peers_go_on(device->publish);
 		return;
 	}
 	/* The next peer tries again. */
 	log_warning("device %s: no room for more peers: %s", device_tag(device->device), group->err.text);
+	peers_have_no_room(device, &group->err);
 	group_free(group);
 }
 
@@ -189,7 +191,7 @@ int group_join(struct peer *peer, struct err *err)
 		group = group->next;
 	if (!group) {
 		int r = make_next(device, err);
-		return r < 0 ? r : err_set(err, -EAGAIN, "mrshared has to make room for more peers: try again");
+		return r < 0 ? r : -EAGAIN;
 	}
 
 	unsigned int slot = 0;

@@ -17,8 +17,11 @@ struct group;
 enum {
 	HALF_OPEN_MAX = 128,  /* peers between request and admission */
 	HALF_OPEN_MS = 5000,  /* the time they have */
+	OWN_ADDRESSES_MS = 1000,
 	LISTEN_BACKLOG = 128, /* requests that the kernel keeps for us */
+	TAKE_MAX = 64,        /* events of rdma_cm at a time */
 	LOOK_MS = 1000,       /* between two looks for a device that is not there */
+	LOOK_MORE_MS = 10000, /* where none is missing, for more to serve by a wildcard */
 	STOP_ACKS_MS = 300,
 	STOP_END_MS = 200,
 };
@@ -50,6 +53,7 @@ struct listing {
 
 TAILQ_HEAD(listing_queue, listing);
 LIST_HEAD(peer_list, peer);
+TAILQ_HEAD(peer_queue, peer);
 
 /* The mappings withdrawn last, in the order of their generations. */
 struct history {
@@ -107,15 +111,48 @@ struct look {
 	struct err err; /* the first thing that failed for another reason; code 0: nothing */
 };
 
+/* Events of rdma_cm, the worker's while the job runs. */
+struct take {
+	struct job job;
+	bool runs;
+	struct rdma_cm_event *events[TAKE_MAX];
+	unsigned int count;
+	int result; /* that there is no more, or why */
+};
+
+/* An address without its port; an IPv4 address mapped into IPv6 is an IPv4 address. */
+struct host_address {
+	int family;
+	uint8_t bytes[16]; /* network order */
+};
+
+/* A host with half-open peers. */
+struct half_open_host {
+	struct host_address address;
+	unsigned int count; /* 0: unused */
+};
+
+/* The host's own addresses, read by a job. */
+struct own_addresses {
+	struct job job;
+	bool runs, were_read;
+	uint64_t read_ms;
+	struct host_address *list, *found; /* `found` and `result` are the job's */
+	size_t count, found_count;
+	int result;
+};
+
 struct publish {
 	struct event_loop *loop;
 	const struct publish_config *config;
-	struct worker_pool *connector, *destroyer;
+	struct worker_pool *taker, *connector, *destroyer;
 	const struct publish_ops *ops;
 	void *data;
 
 	struct rdma_event_channel *channel;
 	struct event_source *channel_source;
+	struct take take;
+	bool paused; /* its events wait until peers that are on their way out are gone */
 	struct listener *listeners;
 	size_t listener_count;
 	struct publish_device *devices[PUBLISH_DEVICES_MAX];
@@ -124,17 +161,22 @@ struct publish {
 	char first_device[64]; /* the name of the one that has atomics */
 	struct look look;
 	char look_failed[480]; /* what was logged last of a look */
+	bool unknown_device;   /* a peer came by one that is none of ours; the next look may find it */
 	bool devices_changed;  /* ops->devices_changed is due */
 	uint8_t server_id[PEER_ID_SIZE];
 
 	uint64_t generation, written_ms;
+	uint64_t revoked; /* the newest generation whose late peers were dropped */
 	struct listing_queue listings[LISTING_STATES];
 	void *listings_by_id; /* a tree of tsearch(3) */
 	struct history history;
 	struct event_source *write_timer, *revoke_timer, *settle_timer, *stop_timer, *look_timer;
 	bool write_is_due;
 
-	struct peer_list peers; /* in every state */
+	struct peer_list peers;            /* in every state */
+	struct peer_queue half_open_peers; /* CONNECTING, in the order of their requests */
+	struct half_open_host half_open_hosts[HALF_OPEN_MAX + 1];
+	struct own_addresses own_addresses;
 	size_t half_open, admitted, ending;
 	size_t groups_in_making;
 
@@ -157,7 +199,7 @@ bool address_is_wildcard(const struct sockaddr_storage *address);
 
 /* Opens the devices that are there, and listens. */
 int devices_open(struct publish *publish, struct err *err);
-/* Looks for what is missing, soon and then again and again, until nothing is. */
+/* Looks for what is missing, soon and then again and again; more rarely where nothing is. */
 void devices_look(struct publish *publish);
 /* Needs every peer gone. */
 void devices_close(struct publish *publish);
@@ -182,6 +224,8 @@ struct publish_device *publish_device_of(struct publish *publish, const struct d
 /* events.c */
 
 void on_cm_channel(void *data, unsigned int events);
+/* A peer is gone: events that wait for that are taken again. */
+void cm_channel_resume(struct publish *publish);
 void on_async_event(void *data, unsigned int events);
 
 /* admission.c */
@@ -193,11 +237,18 @@ struct terms {
 	uint8_t responder_resources;
 };
 
-/* Whether the peer of a connection request may connect; else a negative errno with the reason that it is told. */
-int admission_check(
-	struct publish *publish, const struct cm_event *event, struct terms *ret_terms, struct peer_reject *ret_reject);
+/* Whether the peer may connect by its request; else a negative errno with the reason that it is told. -EAGAIN, without
+ * one: not known yet, so peers_go_on() will be called. */
+int admission_check(struct peer *peer, struct terms *ret_terms, struct peer_reject *ret_reject);
 int reject_set(struct peer_reject *reject, enum peer_reject_code code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* own_addresses.c */
+
+struct host_address host_address_of(const struct sockaddr *address);
+bool host_address_equal(const struct host_address *a, const struct host_address *b);
+/* Whether the address is one of this host's. -EAGAIN: they are being read, after which peers_go_on() is called. */
+int own_addresses_have(struct publish *publish, const struct host_address *host, bool *ret_have);
 
 /* generation.c */
 

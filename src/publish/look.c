@@ -1,4 +1,4 @@
-/* look.c: looks for devices: at the start, and once a second for those that are missing. */
+/* look.c: looks for devices: at the start, once a second for those that are missing, and now and then for others. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A look binds the listeners that are not bound, opens the devices that are not open, and listens. It is one job, since
@@ -14,6 +14,15 @@
 #include "base/container.h"
 #include "base/log.h"
 #include "publish/peer.h"
+
+static bool any_wildcard(const struct publish *publish)
+{
+	for (size_t i = 0; i < publish->listener_count; i++) {
+		if (publish->listeners[i].is_wildcard)
+			return true;
+	}
+	return false;
+}
 
 /*
  * On a worker.
@@ -67,6 +76,7 @@ static int look_at_listener(struct publish *publish, size_t index)
 	struct look *look = &publish->look;
 	struct listener_look *at = &look->listeners[index];
 	struct err err;
+	cm_id_free(&at->id); /* of one whose device could not be installed */
 	int r = listener_bind(look->channel, &publish->config->listen[index], &at->id, &err);
 	if (r < 0) {
 		note(look, &err);
@@ -116,15 +126,13 @@ static void look_run(struct job *job)
 {
 	struct publish *publish = container_of(job, struct publish, look.job);
 	struct look *look = &publish->look;
-	bool any_wildcard = false;
 	if (look_channel(look) < 0)
 		return;
 	for (size_t i = 0; i < publish->listener_count; i++) {
-		any_wildcard |= publish->listeners[i].is_wildcard;
 		if (look->listeners[i].wanted)
 			look_at_listener(publish, i);
 	}
-	if (any_wildcard)
+	if (any_wildcard(publish))
 		look_at_all_devices(publish);
 
 	for (size_t i = 0; i < publish->listener_count; i++) {
@@ -149,12 +157,13 @@ static void look_prepare(struct publish *publish)
 	look->known_count = look->found_count = 0;
 	look->missing = false;
 	look->err.code = 0;
+	publish->unknown_device = false;
 	for (size_t i = 0; i < publish->device_count; i++)
 		look->known[look->known_count++] = publish->devices[i]->device->context;
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		const struct listener *listener = &publish->listeners[i];
 		look->listeners[i] = (struct listener_look){
-			.wanted = !listener->id && !listener->device,
+			.wanted = !listener->device && (!listener->id || !listener->is_wildcard),
 			.id = listener->id,
 			.listens = listener->listens,
 		};
@@ -171,10 +180,9 @@ static void take_listener(struct publish *publish, size_t index)
 	if (at->id && at->id->verbs)
 		listener->device = publish_device_find(publish, at->id->verbs);
 	if (at->id && !listener->is_wildcard && !listener->device) {
-		/* It could not be installed: the next look begins anew. Nobody has connected, so this does not block.
-		 */
-		cm_id_free(&listener->id);
+		/* It could not be installed: the next look begins anew. */
 		listener->listens = false;
+		return;
 	}
 	if (!began || !listener->id)
 		return;
@@ -198,12 +206,16 @@ static void look_take(struct publish *publish)
 		else
 			err_set(&look->err, -ENOMEM, "out of memory");
 	}
+	size_t installed = 0;
 	for (size_t i = 0; i < look->found_count; i++) {
-		if (publish_device_install(look->found[i], &err) < 0) {
+		if (publish_device_install(look->found[i], &err) == 0) {
+			look->found[installed++] = look->found[i];
+		} else {
 			publish_device_free(look->found[i]);
 			note(look, &err);
 		}
 	}
+	look->found_count = installed;
 	for (size_t i = 0; i < publish->listener_count; i++)
 		take_listener(publish, i);
 }
@@ -211,6 +223,8 @@ static void look_take(struct publish *publish)
 static bool is_missing(const struct publish *publish)
 {
 	size_t live = 0;
+	if (publish->unknown_device)
+		return true;
 	for (size_t i = 0; i < publish->device_count; i++)
 		live += !atomic_load(&publish->devices[i]->device->gone);
 	for (size_t i = 0; i < publish->listener_count; i++) {
@@ -228,7 +242,7 @@ static void look_done(struct job *job)
 	look->runs = false;
 	look_take(publish);
 	if (look->err.code && strcmp(publish->look_failed, look->err.text) != 0)
-		log_warning("%s; it is tried again once a second", look->err.text);
+		log_warning("%s; it is tried again", look->err.text);
 	snprintf(publish->look_failed, sizeof(publish->look_failed), "%s", look->err.code ? look->err.text : "");
 	for (size_t i = 0; i < look->found_count; i++)
 		log_info("device %s is there: mappings are being registered on it", device_tag(look->found[i]->device));
@@ -241,7 +255,7 @@ static void on_look_timer(void *data)
 {
 	struct publish *publish = data;
 	struct look *look = &publish->look;
-	if (publish->phase != PHASE_SERVING || look->runs || !is_missing(publish))
+	if (publish->phase != PHASE_SERVING || look->runs)
 		return;
 	/* What is being closed may be what is looked for. */
 	if (publish->closing) {
@@ -256,7 +270,10 @@ static void on_look_timer(void *data)
 
 void devices_look(struct publish *publish)
 {
-	event_timer_set(publish->look_timer, LOOK_MS);
+	if (is_missing(publish))
+		event_timer_set(publish->look_timer, LOOK_MS);
+	else if (any_wildcard(publish))
+		event_timer_set(publish->look_timer, LOOK_MORE_MS);
 }
 
 static void warn_of_missing(const struct publish *publish)

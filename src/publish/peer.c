@@ -30,7 +30,7 @@ static void destroy_id_done(struct job *job)
 	LIST_REMOVE(peer, link);
 	free(peer);
 	publish->ending--;
-	event_io_set(publish->channel_source, EVENT_READ);
+	cm_channel_resume(publish);
 	publish_settle_soon(publish);
 }
 
@@ -58,6 +58,13 @@ const char *peer_tag(const struct peer *peer)
 	return peer->name;
 }
 
+/* Which may end before the id does. */
+static void leave_device(struct peer *peer)
+{
+	group_leave(peer);
+	peer->device = NULL;
+}
+
 static void destroy_qp_run(struct job *job)
 {
 	struct peer *peer = peer_of(job);
@@ -77,8 +84,7 @@ static void destroy_qp_done(struct job *job)
 	}
 	peer->reachable = false;
 	peer->device->queue_pairs--;
-	group_leave(peer);
-	peer->device = NULL; /* which may end before the id does */
+	leave_device(peer);
 	publish_settle_soon(peer->publish);
 	destroy_id(peer);
 }
@@ -89,7 +95,7 @@ static void destroy(struct peer *peer)
 		peer->job = (struct job){ .run = destroy_qp_run, .done = destroy_qp_done };
 		worker_pool_submit(peer->publish->destroyer, &peer->job);
 	} else {
-		group_leave(peer);
+		leave_device(peer);
 		destroy_id(peer);
 	}
 }
@@ -128,18 +134,13 @@ void peer_end(struct peer *peer, const char *format, ...)
 	log_message_id("b6236d3d2ebe43f9beca5db52688f15c");
 	log_info("peer %s %s", peer_tag(peer), text);
 
-	if (!peer->connecting)
+	if (!peer->connecting && peer->qp)
 		cut_off(peer);
 	if (peer->state == PEER_CONNECTING)
-		peer->publish->half_open--;
+		half_open_leave(peer);
 	else
 		peer->publish->admitted--;
 	peer_destroy(peer);
-}
-
-static void on_half_open_timer(void *data)
-{
-	peer_end(data, "gave up: it did not complete the connection within %d s", HALF_OPEN_MS / 1000);
 }
 
 static void peer_reject(struct peer *peer, const struct peer_reject *reject)
@@ -148,29 +149,64 @@ static void peer_reject(struct peer *peer, const struct peer_reject *reject)
 	uint8_t bytes[PEER_REJECT_SIZE_MAX];
 	size_t size = peer_reject_write(reject, bytes);
 	cm_reject(peer->id, bytes, (uint8_t)size);
+	half_open_leave(peer);
 	peer_destroy(peer);
 }
 
-static int peer_start(struct peer *peer, const struct cm_event *event, struct peer_reject *reject)
+static void on_half_open_timer(void *data)
 {
-	struct publish *publish = peer->publish;
+	struct peer *peer = data;
+	struct peer_reject reject;
+	if (peer->waits) {
+		reject_set(&reject, PEER_REJECT_RESOURCES, "mrshared is too busy: try again");
+		peer_reject(peer, &reject);
+	} else {
+		peer_end(peer, "gave up: it did not complete the connection within %d s", HALF_OPEN_MS / 1000);
+	}
+}
+
+static int peer_start(struct peer *peer, struct peer_reject *reject)
+{
 	struct terms terms;
-	int r = admission_check(publish, event, &terms, reject);
+	int r = admission_check(peer, &terms, reject);
 	if (r < 0)
 		return r;
 	peer->device = terms.device;
 	peer->granted = terms.granted;
-	peer->timer = event_timer_new(publish->loop, on_half_open_timer, peer);
-	if (!peer->timer)
-		return reject_set(reject, PEER_REJECT_RESOURCES, "mrshared is out of memory");
 	peer->responder_resources = terms.responder_resources;
-	r = peer_connect(peer, reject);
-	if (r < 0)
-		return r;
-	peer->state = PEER_CONNECTING;
-	publish->half_open++;
-	event_timer_set(peer->timer, HALF_OPEN_MS);
-	return 0;
+	return peer_connect(peer, reject);
+}
+
+static void peer_go_on(struct peer *peer)
+{
+	struct peer_reject reject;
+	int r = peer_start(peer, &reject);
+	peer->waits = r == -EAGAIN;
+	if (r < 0 && r != -EAGAIN)
+		peer_reject(peer, &reject);
+}
+
+void peers_go_on(struct publish *publish)
+{
+	struct peer *peer, *next;
+	for (peer = TAILQ_FIRST(&publish->half_open_peers); peer; peer = next) {
+		next = TAILQ_NEXT(peer, half_open_link);
+		if (peer->waits)
+			peer_go_on(peer);
+	}
+}
+
+void peers_have_no_room(struct publish_device *device, const struct err *err)
+{
+	struct peer *peer, *next;
+	for (peer = TAILQ_FIRST(&device->publish->half_open_peers); peer; peer = next) {
+		next = TAILQ_NEXT(peer, half_open_link);
+		struct peer_reject reject;
+		if (!peer->waits || peer->device != device)
+			continue;
+		reject_set(&reject, PEER_REJECT_RESOURCES, "%.120s", err->text);
+		peer_reject(peer, &reject);
+	}
 }
 
 void peer_request(struct publish *publish, const struct cm_event *event)
@@ -179,29 +215,37 @@ void peer_request(struct publish *publish, const struct cm_event *event)
 	struct rdma_cm_id *id = event->id;
 	id->context = peer; /* it was the listener's */
 	if (!peer) {
+		/* The id stays, since its end may block. */
 		log_error("a peer cannot be served: out of memory");
-		cm_id_free(&id);
 		return;
 	}
 	peer->publish = publish;
 	peer->id = id;
+	peer->request = *event;
+	if (event->param.private_data)
+		peer->request.param.private_data = peer->request.private_data;
 	snprintf(peer->name, sizeof(peer->name), "%s", address_format(cm_peer_addr(id)).text);
 	LIST_INSERT_HEAD(&publish->peers, peer, link);
+	half_open_enter(peer);
 
 	struct peer_reject reject;
-	if (peer_start(peer, event, &reject) < 0)
+	peer->timer = event_timer_new(publish->loop, on_half_open_timer, peer);
+	if (!peer->timer) {
+		reject_set(&reject, PEER_REJECT_RESOURCES, "mrshared is out of memory");
 		peer_reject(peer, &reject);
+		return;
+	}
+	event_timer_set(peer->timer, HALF_OPEN_MS);
+	peer_go_on(peer);
 }
 
 void peer_connected(struct peer *peer)
 {
 	struct peer_reject reject;
-	if (peer->state == PEER_ENDING) {
+	if (peer->state == PEER_ENDING)
 		destroy(peer);
-	} else if (peer_accept(peer, &reject) < 0) {
-		peer->publish->half_open--;
+	else if (peer_accept(peer, &reject) < 0)
 		peer_reject(peer, &reject);
-	}
 }
 
 static unsigned int access_flags(uint32_t granted)
@@ -216,10 +260,10 @@ static unsigned int access_flags(uint32_t granted)
 
 void peer_admit(struct peer *peer)
 {
-	if (peer->state != PEER_CONNECTING)
+	if (peer->state != PEER_CONNECTING || peer->waits || peer->connecting)
 		return;
 	peer->state = PEER_ADMITTED;
-	peer->publish->half_open--;
+	half_open_leave(peer);
 	peer->publish->admitted++;
 	peer->reachable = true;
 	/* It could not have read an earlier generation. */

@@ -5,13 +5,13 @@
  * reach of every peer before ops->withdrawn says so.
  *
  * Everything runs on the loop. Changes of the catalogs are collected into generations (generation.c). A peer (peer.c)
- * has a queue pair of its own making (connect.c) that gives no right before admission (admission.c), and is told of the
- * newest generation by a notice, one at a time, which it acknowledges (notice.c). A withdrawal waits until each peer
- * that reaches memory has acknowledged its generation; who is late has its queue pair put into error, upon which it
- * reaches nothing. What may block, the making of queue pairs (connect.c), their end and that of ids, the making of room
- * for more peers
- * (group.c), looking for devices (look.c), opening and closing them (device.c), goes to the destroyer pool, and a peer's
- * struct lives until that is done.
+ * has a queue pair of its own making (connect.c) that gives no right before admission (admission.c), until which it is
+ * half open (half_open.c), and is told of the newest generation by a notice, one at a time, which it acknowledges
+ * (notice.c). A withdrawal waits until each peer that reaches memory has acknowledged its generation; who is late has
+ * its queue pair put into error, upon which it reaches nothing. What may block, the making of queue pairs (connect.c),
+ * their end and that of ids, the making of room for more peers (group.c), reading our own addresses (own_addresses.c),
+ * looking for devices (look.c), opening and closing them (device.c), goes to worker pools, and a peer's struct lives
+ * until that is done.
  *
  * Calls to the right come from timers only, so none comes from inside a call into this stage.
  */
@@ -61,7 +61,8 @@ static void finish_stop(struct publish *publish)
 /* Whether a worker may still use our devices. */
 static bool workers_need(const struct publish *publish)
 {
-	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making || publish->closing || publish->look.runs;
+	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making || publish->closing || publish->look.runs ||
+	       publish->own_addresses.runs || publish->take.runs;
 }
 
 static void settle_devices(struct publish *publish)
@@ -116,9 +117,9 @@ static int publish_init(struct publish *publish, struct err *err)
 	return devices_open(publish, err);
 }
 
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
-	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
-	struct err *err)
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *taker,
+	struct worker_pool *connector, struct worker_pool *destroyer, const struct publish_ops *ops, void *data,
+	struct publish **ret_publish, struct err *err)
 {
 	struct publish *publish = calloc(1, sizeof(*publish));
 	if (!publish)
@@ -126,11 +127,13 @@ int publish_new(struct event_loop *loop, const struct publish_config *config, st
 	verbs_init();
 	publish->loop = loop;
 	publish->config = config;
+	publish->taker = taker;
 	publish->connector = connector;
 	publish->destroyer = destroyer;
 	publish->ops = ops;
 	publish->data = data;
 	LIST_INIT(&publish->peers);
+	TAILQ_INIT(&publish->half_open_peers);
 	int r = publish_init(publish, err);
 	if (r < 0) {
 		publish_free(&publish);
@@ -284,6 +287,7 @@ void publish_free(struct publish **publish_ptr)
 		return;
 	devices_close(publish);
 	cm_channel_free(&publish->channel);
+	free(publish->own_addresses.list);
 	free(publish);
 }
 

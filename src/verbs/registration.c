@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/rdma.h"
 #include "base/size.h"
@@ -16,6 +17,8 @@
 /* Extents are not halved below this: a device that has no room for it has none for the next size either. */
 #define EXTENT_HALVED_MIN (64ull << 20)
 #define HUGE_PAGE (2ull << 20)
+
+enum { GONE_WAIT_MS = 10000, GONE_STEP_MS = 10 };
 
 static bool is_cancelled(const struct registration_request *request)
 {
@@ -116,6 +119,14 @@ static uint64_t halve(uint64_t len)
 	return half > EXTENT_HALVED_MIN ? half : EXTENT_HALVED_MIN;
 }
 
+/* The kernel refuses on a device that is being removed, and only later tells that it is, which the loop hears. */
+static void wait_until_gone(const struct device *device, const struct registration_request *request)
+{
+	struct timespec step = { .tv_nsec = GONE_STEP_MS * 1000000L };
+	for (int ms = 0; ms < GONE_WAIT_MS && !atomic_load(&device->gone) && !is_cancelled(request); ms += GONE_STEP_MS)
+		nanosleep(&step, NULL);
+}
+
 static int register_on(struct device_extents *extents, const struct registration_request *request, struct err *err)
 {
 	const struct device *device = extents->device;
@@ -139,6 +150,8 @@ static int register_on(struct device_extents *extents, const struct registration
 			longest = halve(extent.len);
 			continue;
 		}
+		if (r == -EIO || r == -ENODEV)
+			wait_until_gone(device, request);
 		if (r < 0)
 			return explain_register(device, extent.len, request->writable, r, err);
 		extents->extents[extents->count++] = extent;

@@ -39,7 +39,8 @@ struct registration_request {
 };
 
 /* Faults the pages in and registers on every device, in order; what fails is undone in reverse order. A device that goes
- * meanwhile is no failure: it has no extents. Takes as long as pinning takes: workers only. `err` says why in words that
+ * meanwhile is no failure: it has no extents; that it goes is waited for, 10 s at most, where it refuses as one does that
+ * is being removed. Takes as long as pinning takes: workers only. `err` says why in words that
  * name the remedy. Where undoing fails too, *ret_registration is what is left, for registration_free(): the memory is
  * still registered then. Otherwise a failure leaves it alone. */
 int registration_new(struct device *const *devices, size_t device_count, const struct registration_request *request,

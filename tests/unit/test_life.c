@@ -1087,6 +1087,81 @@ START_TEST(a_mapping_that_fails_on_a_device_is_left_out_there)
 }
 END_TEST
 
+/* Files whose server does not answer: for a while the device waits for them, and then others are served. */
+START_TEST(a_mapping_that_takes_long_holds_up_its_device_in_bounded_time)
+{
+	enum { MANY = 6 };
+	serve();
+	int provider = provider_connect();
+	for (unsigned int i = 0; i < MANY; i++)
+		ck_assert_int_eq(map(provider, i * MIB, MIB), 0);
+	note();
+	device_goes(0);
+	workers_hold();
+	device_comes(0);
+	fake_loop_run(loop, 9000);
+	ck_assert(is_rejected(0));
+	fake_loop_run(loop, 11000);
+	struct fake_connection *peer = peer_connect(0);
+	ck_assert_uint_eq(published(0).view_count, 0);
+	if (_i) { /* it is removed before it is there */
+		provider_send(provider, VHOST_USER_BACKEND_SHMEM_UNMAP, 0, MIB, -1);
+		fake_loop_run(loop, 10);
+		ck_assert(!is_readable(provider));
+		struct peer_notice notice = peer_take_notice(peer);
+		peer_ack(peer, &notice);
+	}
+	workers_go_on();
+	fake_loop_run(loop, 10);
+	if (_i)
+		ck_assert_int_eq(provider_answer_to(provider, VHOST_USER_BACKEND_SHMEM_UNMAP), 0);
+	ck_assert_uint_eq(published(0).view_count, MANY - (unsigned int)_i);
+	peer_leave(peer);
+
+	/* The next time as many at a time as ever. */
+	device_goes(0);
+	workers_hold();
+	device_comes(0);
+	int registered = fake_counts().mrs;
+	workers_step();
+	ck_assert_int_eq(fake_counts().mrs, registered + 4);
+	ck_assert(is_rejected(0));
+	workers_go_on();
+	fake_loop_run(loop, 10);
+	ck_assert_uint_eq(published(0).view_count, MANY - (unsigned int)_i);
+	close(provider);
+	wait_until(is_mr_count, OWN_MRS);
+}
+END_TEST
+
+START_TEST(a_device_that_does_not_let_go_keeps_nothing_from_others)
+{
+	serve();
+	int provider = provider_connect();
+	ck_assert_int_eq(map(provider, 0, MIB), 0);
+	ck_assert_int_eq(map(provider, MIB, MIB), 0);
+	enum { STAYS, FLAPS };
+	fake_fail("verbs_dereg_mr", 0, 1, -EBUSY); /* of the first mapping that leaves it, whenever it tries */
+	device_goes(STAYS);
+	for (int round = 0; round < 2; round++) {
+		fake_fail("verbs_dereg_mr", 0, 1, -EBUSY);
+		device_goes(FLAPS);
+		ck_assert_int_eq(fake_counts().mrs, OWN_MRS / FAKE_DEVICES + 1); /* of the one that stays */
+		fake_fail("verbs_dereg_mr", 0, 1, -EBUSY);
+		device_comes(FLAPS);
+		ck_assert_uint_eq(published(FLAPS).view_count, 2);
+		peer_leave(peer_connect(FLAPS));
+	}
+	ck_assert_int_eq(unmap(provider, 0, MIB), 0);
+	ck_assert_int_eq(unmap(provider, MIB, MIB), 0);
+	/* Now nothing holds it any more. */
+	device_comes(STAYS);
+	ck_assert_int_eq(fake_counts().mrs, OWN_MRS);
+	peer_leave(peer_connect(STAYS));
+	close(provider);
+}
+END_TEST
+
 /* While it is to be registered on the device that came back: it is unmapped, its provider goes, the device goes again,
  * the daemon ends. */
 START_TEST(anything_may_happen_while_a_mapping_comes_back)
@@ -1252,7 +1327,9 @@ void add_mapping_life_tests(Suite *suite)
 	tcase_add_test(tcase, mappings_leave_a_device_and_come_back_to_it);
 	tcase_add_test(tcase, many_mappings_come_back_while_providers_are_served);
 	tcase_add_test(tcase, a_mapping_that_fails_on_a_device_is_left_out_there);
-	tcase_add_loop_test(tcase, anything_may_happen_while_a_mapping_comes_back, 0, 3);
+	tcase_add_loop_test(tcase, a_mapping_that_takes_long_holds_up_its_device_in_bounded_time, 0, 2);
+	tcase_add_test(tcase, a_device_that_does_not_let_go_keeps_nothing_from_others);
+	tcase_add_loop_test(tcase, anything_may_happen_while_a_mapping_comes_back, 0, 4);
 	tcase_add_loop_test(tcase, a_device_that_goes_while_a_mapping_is_registered_fails_nothing, 0, FAKE_DEVICES);
 	tcase_add_test(tcase, memory_that_a_device_did_not_let_go_is_free_when_it_is_gone);
 	suite_add_tcase(suite, tcase);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "fake_rdma.h"
 #include "verbs/registration.h"
@@ -369,6 +370,66 @@ START_TEST(devices_are_added_and_dropped)
 }
 END_TEST
 
+/* In the place of libc's, for all stages: time is counted only. */
+static unsigned int naps;
+static void (*after_nap)(void);
+
+int nanosleep(const struct timespec *time, struct timespec *ret_left)
+{
+	naps++;
+	if (after_nap)
+		after_nap();
+	return 0;
+}
+
+static void second_device_is_told_gone(void)
+{
+	if (naps == 5)
+		atomic_store(&two[1]->gone, true);
+}
+
+/* The kernel refuses before it tells that the device goes. */
+START_TEST(a_device_that_refuses_before_it_goes_is_left_out)
+{
+	static const int codes[] = { -EIO, -ENODEV };
+	open_two(1 * MIB);
+	struct registration_request request = { .addr = memory(2 * MIB), .len = 2 * MIB };
+	struct registration *registration = NULL;
+	struct err err = { 0 };
+	after_nap = second_device_is_told_gone;
+	fake_fail("verbs_reg_mr_iova", 2, 1, codes[_i]);
+	ck_assert_int_eq(register_two(&request, &registration, &err), 0);
+	ck_assert_uint_eq(naps, 5);
+	ck_assert_uint_eq(registration_on(registration, two[0])->count, 2);
+	ck_assert_uint_eq(registration_on(registration, two[1])->count, 0);
+	ck_assert_int_eq(registration_free(&registration, &err), 0);
+}
+END_TEST
+
+static atomic_bool cancelled;
+
+static void cancel(void)
+{
+	atomic_store(&cancelled, naps == 5);
+}
+
+START_TEST(one_that_refuses_and_does_not_go_fails_in_bounded_time)
+{
+	bool cancels = _i;
+	open_two(1 * MIB);
+	struct registration_request request = { .addr = memory(2 * MIB), .len = 2 * MIB, .cancelled = &cancelled };
+	struct registration *registration = NULL;
+	struct err err = { 0 };
+	after_nap = cancels ? cancel : NULL;
+	fake_fail("verbs_reg_mr_iova", 3, 1, -EIO);
+	ck_assert_int_eq(register_two(&request, &registration, &err), -EIO);
+	ck_assert_uint_eq(naps, cancels ? 5 : 1000);
+	ck_assert_ptr_nonnull(strstr(err.text, "device fake1 fails or has gone: try again"));
+	ck_assert_ptr_null(registration);
+	close_two();
+}
+END_TEST
+
 /* What each refusal of the kernel means is said with the way out. */
 START_TEST(what_the_kernel_refuses_is_said_with_a_remedy)
 {
@@ -414,6 +475,8 @@ void add_registration_tests(Suite *suite)
 	tcase_add_test(tcase, the_budget_is_kept);
 	tcase_add_test(tcase, on_demand_is_for_devices_that_can);
 	tcase_add_loop_test(tcase, a_device_that_goes_is_left_out, 0, 2);
+	tcase_add_loop_test(tcase, a_device_that_refuses_before_it_goes_is_left_out, 0, 2);
+	tcase_add_loop_test(tcase, one_that_refuses_and_does_not_go_fails_in_bounded_time, 0, 2);
 	tcase_add_test(tcase, devices_are_added_and_dropped);
 	tcase_add_loop_test(tcase, what_the_kernel_refuses_is_said_with_a_remedy, 0, 6);
 	suite_add_tcase(suite, tcase);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/worker.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,7 +20,7 @@ struct test_job {
 	int gate; /* a pipe from which the job reads first, or -1 */
 };
 
-static int finished[64];
+static int finished[128];
 static unsigned int finished_count;
 static atomic_uint started, running, running_most;
 static atomic_uint clock_ahead_s; /* of what worker.c takes for the time */
@@ -182,6 +183,37 @@ static void assert_most(struct worker_pool *pool, bool big, unsigned int most)
 	worker_pool_free(&pool);
 }
 
+static unsigned int thread_count(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	ck_assert_ptr_nonnull(tasks);
+	unsigned int count = 0;
+	for (struct dirent *entry; (entry = readdir(tasks));)
+		count += entry->d_name[0] != '.';
+	closedir(tasks);
+	return count;
+}
+
+START_TEST(a_burst_makes_no_more_threads_than_it_has_jobs)
+{
+	enum { BURST = 12 };
+	unsigned int before = thread_count();
+	struct worker_pool *pool = new_pool(64, 2);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job jobs[BURST];
+	for (int i = 0; i < BURST; i++) {
+		jobs[i] = make_job(i, false, gate[0]);
+		worker_pool_submit(pool, &jobs[i].job);
+	}
+	sleep_while(are_fewer_started, BURST);
+	ck_assert_uint_le(thread_count(), before + 1 + BURST); /* and the one that there always is */
+	ck_assert_int_eq(write(gate[1], "0123456789ab", BURST), BURST);
+	collect_until(pool, BURST);
+	worker_pool_free(&pool);
+}
+END_TEST
+
 START_TEST(threads_are_bounded)
 {
 	assert_most(new_pool(3, 1), false, 3);
@@ -220,6 +252,65 @@ START_TEST(a_big_job_that_hangs_stops_to_count)
 	ck_assert_int_eq(finished[1], 1);
 	ck_assert_int_eq(write(gate[1], "1", 1), 1);
 	collect_until(pool, 3);
+	worker_pool_free(&pool);
+}
+END_TEST
+
+/* As many jobs hang as there are threads for big ones; what comes later still runs, big or small. */
+START_TEST(big_jobs_that_hang_take_no_threads_from_others)
+{
+	enum { HUNG = 3, LATER = 3 };
+	struct worker_pool *pool = new_pool(HUNG + 1, HUNG);
+	int gate[2], later_gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	ck_assert_int_eq(pipe(later_gate), 0);
+	struct test_job hung[HUNG], later[LATER], small = make_job(2 * HUNG, false, -1);
+	for (int i = 0; i < HUNG; i++) {
+		hung[i] = make_job(i, true, gate[0]);
+		worker_pool_submit(pool, &hung[i].job);
+	}
+	sleep_while(are_fewer_started, HUNG);
+	for (int i = 0; i < LATER; i++) {
+		later[i] = make_job(HUNG + i, true, later_gate[0]);
+		worker_pool_submit(pool, &later[i].job);
+	}
+	ck_assert_uint_eq(atomic_load(&started), HUNG);
+	atomic_store(&clock_ahead_s, WORKER_STUCK_MS / 1000);
+	sleep_while(are_fewer_started, HUNG + LATER);
+	worker_pool_submit(pool, &small.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(finished[0], 2 * HUNG);
+	ck_assert_int_eq(write(later_gate[1], "345", LATER), LATER);
+	collect_until(pool, 1 + LATER);
+	ck_assert_int_eq(write(gate[1], "012", HUNG), HUNG);
+	collect_until(pool, 1 + LATER + HUNG);
+	worker_pool_free(&pool);
+}
+END_TEST
+
+START_TEST(threads_for_those_that_hang_are_bounded)
+{
+	enum { HUNG = 80 };
+	struct worker_pool *pool = new_pool(2, 1);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job hung[HUNG], small;
+	char bytes[HUNG] = { 0 };
+	for (unsigned int i = 0; i < HUNG; i++) {
+		hung[i] = make_job((int)i, true, gate[0]);
+		worker_pool_submit(pool, &hung[i].job);
+		if (i <= WORKER_STUCK_MAX)
+			sleep_while(are_fewer_started, i + 1);
+		atomic_fetch_add(&clock_ahead_s, WORKER_STUCK_MS / 1000);
+	}
+	small = make_job(HUNG, false, -1);
+	worker_pool_submit(pool, &small.job);
+	collect_until(pool, 1);
+	ck_assert_int_eq(finished[0], HUNG);
+	ck_assert_uint_eq(atomic_load(&running), WORKER_STUCK_MAX + 1);
+	/* The rest runs when they have ended. */
+	ck_assert_int_eq(write(gate[1], bytes, HUNG), HUNG);
+	collect_until(pool, HUNG + 1);
 	worker_pool_free(&pool);
 }
 END_TEST
@@ -270,10 +361,13 @@ Suite *suite_worker(void)
 		small_jobs_pass_hanging_big_ones,
 		big_jobs_never_take_the_last_thread,
 		one_thread_runs_big_jobs_too,
+		a_burst_makes_no_more_threads_than_it_has_jobs,
 		threads_are_bounded,
 		the_bound_is_raised_and_not_lowered,
 		big_jobs_are_bounded,
 		a_big_job_that_hangs_stops_to_count,
+		big_jobs_that_hang_take_no_threads_from_others,
+		threads_for_those_that_hang_are_bounded,
 		nothing_to_collect_is_fine,
 		a_pool_can_be_freed_while_a_job_hangs,
 	};
