@@ -355,3 +355,12 @@ class FrontEndCase(Case):
         fd = self.memfd(size)
         self.want("0", provider.map(fd, shm_offset=shm_offset, len=size, **fields), "a provider's map")
         return fd
+
+    def shared(self, *options):
+        """A daemon, a provider with a mapping, and a front-end that runs and has it."""
+        served = self.serve(*options)
+        provider = self.provider(served)
+        self.mapped_file(provider)
+        front_end = self.running()
+        front_end.serve()
+        return served, provider, front_end

@@ -129,11 +129,7 @@ class Maps(FrontEndCase):
 
     def test_removal_waits_for_the_answer(self):
         """The provider is answered when the front-end has answered, and not before."""
-        served = self.serve(*PATIENT)
-        provider = self.provider(served)
-        self.mapped_file(provider)
-        front_end = self.running()
-        front_end.serve()
+        _, provider, front_end = self.shared(*PATIENT)
         self.unmap_later(provider)
         request = front_end.take()
         self.want("silence", provider.answer(10, 0.3), "the provider's answer meanwhile")
@@ -143,11 +139,7 @@ class Maps(FrontEndCase):
 
     def test_removal_that_is_refused_counts_as_done(self):
         """0 and 1 both mean that it is gone."""
-        served = self.serve(*PATIENT)
-        provider = self.provider(served)
-        self.mapped_file(provider)
-        front_end = self.running()
-        front_end.serve()
+        served, provider, front_end = self.shared(*PATIENT)
         front_end.reset()
         self.unmap_later(provider)
         self.want([("unmap", 0, 0, PAGE, 1)], front_end.serve(), "the unmap of what a reset took")
@@ -167,11 +159,7 @@ class Maps(FrontEndCase):
 
     def test_removal_while_stopped(self):
         """A front-end that is stopped: -EINPROGRESS; the range is free when its next start has confirmed."""
-        served = self.serve(*HASTY)
-        provider = self.provider(served)
-        self.mapped_file(provider)
-        front_end = self.running()
-        front_end.serve()
+        served, provider, front_end = self.shared(*HASTY)
         front_end.stop()
         self.want_held(provider, served, "which is stopped")
         self.want(False, front_end.pending(), "a request while it is stopped")
@@ -182,11 +170,7 @@ class Maps(FrontEndCase):
         self.want([("map", 0, 0, PAGE, 0)], front_end.serve(), "the next mapping there")
 
     def test_removal_while_stopped_found_reset(self):
-        served = self.serve(*HASTY)
-        provider = self.provider(served)
-        self.mapped_file(provider)
-        front_end = self.running()
-        front_end.serve()
+        served, provider, front_end = self.shared(*HASTY)
         front_end.stop()
         front_end.reset()
         self.want_held(provider, served, "which is stopped")
@@ -196,11 +180,7 @@ class Maps(FrontEndCase):
 
     def test_removal_without_an_answer(self):
         """A front-end that never answers: -EINPROGRESS; the range is free when it hangs up."""
-        served = self.serve(*HASTY)
-        provider = self.provider(served)
-        self.mapped_file(provider)
-        front_end = self.running()
-        front_end.serve()
+        served, provider, front_end = self.shared(*HASTY)
         self.want_held(provider, served, "which has not answered")
         self.want("unmap", front_end.take()[0], "what it was asked")
         front_end.close()
