@@ -93,11 +93,11 @@ int mrshare_view_format(const struct mrshare_view *view, char *buf, size_t size)
 /* The wire form, little-endian: u32 rkey, u64 addr, u64 size, u64 name length, name. Returns the bytes written; -ENOSPC
  * where `size` is too small, -EINVAL where the name is no UTF-8 or has no end. */
 ssize_t mrshare_view_encode(const struct mrshare_view *view, void *buf, size_t size);
-/* Returns the bytes read, which may be fewer than `size`; -EMSGSIZE where more bytes are needed, -EBADMSG where the bytes
- * are no view (name too long, no UTF-8, or with a NUL inside). */
+/* Returns the bytes read, which may be fewer than `size`; -EMSGSIZE where more bytes are needed, -EBADMSG where the
+ * bytes are no view (name too long, no UTF-8, or with a NUL inside). */
 ssize_t mrshare_view_decode(const void *buf, size_t size, struct mrshare_view *ret_view);
-/* JSON: an object with the keys rkey, addr, size, device_name. The caller frees the text with free(). -EINVAL as
- * mrshare_view_encode(). */
+/* JSON: an object with the keys rkey, addr, size, device_name, in one line; control characters are escaped. The caller
+ * frees the text with free(). -EINVAL as mrshare_view_encode(). */
 int mrshare_view_to_json(const struct mrshare_view *view, char **ret_json);
 /* -EBADMSG where the text is no such object (a key missing, twice, out of range, of another type). Other keys are
  * ignored. */
@@ -116,11 +116,13 @@ int mrshare_view_from_json(const char *json, struct mrshare_view *ret_view);
  *
  * Life: once mrshare_connect() succeeded the handle stands for that daemon until it is closed. When the connection is
  * lost, the operations that are outstanding fail: with -ESTALE the one that touched memory which the daemon had taken
- * back, with -ECONNRESET (-ETIMEDOUT where the wire went silent) the others. The next operation connects anew, registers
- * the buffers anew and reads the views anew. Nothing is repeated of the library's own accord.
+ * back, with -ECONNRESET the others (-ETIMEDOUT where the wire went silent, but for a watch). The next operation
+ * connects anew, registers the buffers anew and reads the views anew. Nothing is repeated of the library's own accord.
  *
  * A handle belongs to the process that made it. In a forked child each call on it fails with -ECHILD, without touching
- * the connection, which the parent goes on using; mrshare_close() frees only what is the child's.
+ * the connection, which the parent goes on using; mrshare_close() frees only what is the child's. A child that a
+ * callback forked may return from it: out of mrshare_dispatch() with -ECHILD, out of mrshare_close(), or into the end
+ * of the library's thread.
  */
 
 struct mrshare;
@@ -130,6 +132,7 @@ enum {
 	MRSHARE_DEFAULT_PORT = 7471,
 	MRSHARE_DEFAULT_TIMEOUT_MS = 10000,
 	MRSHARE_OPERATIONS_MAX = 65536, /* that one connection has outstanding or waiting for mrshare_poll() */
+	MRSHARE_DAEMON_ID_SIZE = 16,    /* bytes */
 };
 
 enum mrshare_access {
@@ -150,11 +153,12 @@ int mrshare_set_source(struct mrshare *conn, const char *address);
 int mrshare_set_timeout(struct mrshare *conn, unsigned int timeout_ms);
 /* Ask for the right to write (and to use atomics). Default: read only. */
 int mrshare_set_write(struct mrshare *conn, bool write);
-/* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun. */
+/* Whether a thread of the library serves the connection. Default: true. -EISCONN once a connect was begun, or the
+ * thread runs for a callback. */
 int mrshare_set_thread(struct mrshare *conn, bool thread);
 /* Disconnects and frees; NULL inside is fine. What is outstanding fails with -ECANCELED, and its callbacks run before
- * this returns. No other call on the connection may be running. Called from one of its callbacks it does nothing and leaves
- * the handle as it is; mrshare_error_code() says -EDEADLK. */
+ * this returns. No other call on the connection may be running. Called from one of its callbacks it does nothing and
+ * leaves the handle as it is; mrshare_error_code() says -EDEADLK. */
 void mrshare_close(struct mrshare **conn);
 
 /* Connects to HOST[:PORT]; HOST is an IPv4 address, an [IPv6 address] or a name. Returns after the daemon's welcome,
@@ -174,24 +178,29 @@ unsigned int mrshare_granted(struct mrshare *conn);
 
 /* One extent of a mapping, as the daemon's catalog lists it. */
 struct mrshare_entry {
-	uint64_t mapping_id; /* never reused while the daemon runs */
+	uint64_t mapping_id; /* never reused while the daemon runs; see mrshare_daemon_id() */
 	uint64_t shm_offset; /* of the extent's first byte in the region */
 	uint8_t shmid;
 	uint8_t access; /* MRSHARE_READ and so on: what the mapping allows, whatever this peer was granted */
 	struct mrshare_view view;
 };
 
-/* A copy of the views as last read (by a connect, by mrshare_refresh(), mrshare_watch(), or a transfer that needed it), in
- * the order of (shmid, shm_offset), and the generation that they are of (or NULL). Does not wait. The caller frees the
- * array with free(). -ENOTCONN before the first connect. */
+/* A copy of the views as last read (by a connect, by mrshare_refresh(), mrshare_watch(), or a transfer that needed it),
+ * in the order of (shmid, shm_offset), and the generation that they are of (or NULL). Does not wait. The caller frees
+ * the array with free(). -ENOTCONN before the first connect. */
 int mrshare_views(
 	struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation);
+/* The id of the daemon that these views are of: random bytes, others each time that a daemon is started. Mappings with
+ * the same mapping_id are the same ones where this is the same, too. Does not wait. -ENOTCONN before the first connect.
+ */
+int mrshare_daemon_id(struct mrshare *conn, uint8_t ret_id[MRSHARE_DAEMON_ID_SIZE]);
 /* Reads the catalog anew now. */
 int mrshare_refresh(struct mrshare *conn);
 /* Waits until the daemon lists another generation than `generation`, and has read it; at most `timeout_ms` (0: for
  * ever). With 0 as the generation it returns as soon as views were read. A caller that is slow misses generations,
- * never the newest. -ETIMEDOUT: no change; -ECONNRESET and the like: disconnected. Then go on with the same generation:
- * where the daemon was started anew, which counts anew, the library counts on. */
+ * never the newest. -ETIMEDOUT: no change in that time. Any other: the connection was lost, or could not be made anew;
+ * -ECONNRESET also where that, or reading the catalog, took too long. Then go on with the same generation: where the
+ * daemon was started anew, which counts anew, the library counts on. */
 int mrshare_watch(struct mrshare *conn, uint64_t generation, unsigned int timeout_ms);
 
 enum mrshare_change_kind {
@@ -205,43 +214,46 @@ struct mrshare_change {
 	struct mrshare_entry before, now;
 };
 
-/* What leads from one array of mrshare_views() to a later one, withdrawn entries first of each place. The caller frees the
- * array with free(). Needs no connection. -ENOMEM. */
+/* What leads from one array of mrshare_views() to a later one, withdrawn entries first of each place, where both
+ * are of one run of a daemon (mrshare_daemon_id()). The caller frees the array with free(). Needs no connection.
+ * -ENOMEM. */
 int mrshare_changes(const struct mrshare_entry *before, size_t before_count, const struct mrshare_entry *now,
 	size_t now_count, struct mrshare_change **ret_changes, size_t *ret_count);
 
 /*
- * Transfers. Each waits until all of it is done. `buf` may be any memory. When one fails, nothing is known of how much was
- * transferred. A range of size 0 is checked no further and succeeds.
- * -ENXIO: a part is not mapped, the error names it; -EACCES: not granted, or the mapping does not allow it; -ESTALE: the
- * mapping was removed meanwhile; -ECONNRESET, -ETIMEDOUT: the connection was lost; -EOVERFLOW; -ENOTCONN: never connected;
- * and the errors of mrshare_connect() where it is to connect anew.
+ * Transfers. Each waits until all of it is done. `buf` may be any memory. When one fails, nothing is known of how much
+ * was transferred. A range of size 0 is checked no further and succeeds. -ENXIO: a part is not mapped, the error names
+ * it; -EACCES: not granted, or the mapping does not allow it; -ESTALE: the mapping was removed meanwhile; -ECONNRESET,
+ * -ETIMEDOUT: the connection was lost; -EOVERFLOW; -ENOTCONN: never connected; and the errors of mrshare_connect()
+ * where it is to connect anew.
  */
 
 /* Read and write [shm_offset, shm_offset + size) of region `shmid`. */
 int mrshare_read(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, void *buf, size_t size);
 int mrshare_write(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, const void *buf, size_t size);
-/* Atomic among the peers of the device, on a u64 in the byte order of the daemon's host; shm_offset must be a multiple of 8
- * (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants with
- * the right to write on its first device. */
+/* Atomic among the peers of the device, on a u64 in the byte order of the daemon's host; shm_offset must be a multiple
+ * of 8 (-EINVAL). They return what was there before, `ret_old` may be NULL. Wants MRSHARE_ATOMIC, which a daemon grants
+ * with the right to write on its first device. */
 int mrshare_fetch_add(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t add, uint64_t *ret_old);
 /* Stores `desired` where `expected` was: then *ret_old equals `expected`. */
 int mrshare_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_offset, uint64_t expected, uint64_t desired,
 	uint64_t *ret_old);
 
-/* Registers caller's memory with the device, so that transfers that lie inside it need no copy. It stays the caller's, must
- * be writable and outlive the buffer, which must not be unregistered while an operation uses it. It may be unregistered
- * after mrshare_close(). Without a connection it is registered at the next connect. Where memory cannot be registered
- * when a connection is made anew, transfers copy. */
+/* Registers caller's memory with the device, so that transfers that lie inside it need no copy. It stays the caller's,
+ * must be writable and outlive the buffer, which must not be unregistered while an operation uses it. It may be
+ * unregistered after mrshare_close(). Without a connection it is registered at the next connect, whose time limit does
+ * not count how long that takes; other calls on the connection wait for it. Where memory cannot be registered when a
+ * connection is made anew, transfers copy. */
 int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer);
 void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
 
 /*
  * Posted operations: the calls above without the waiting. Any number may be outstanding, up to MRSHARE_OPERATIONS_MAX
- * (-EAGAIN), from any thread. What does not fit on the send queue waits in the library. They end in any order: who needs
- * one after another waits for the first. Memory given with one belongs to it until it has ended.
+ * (-EAGAIN), from any thread. What does not fit on the send queue waits in the library. They end in any order: who
+ * needs one after another waits for the first. Memory given with one belongs to it until it has ended.
  *
- * Each operation that was posted ends exactly once. With a callback: in that callback. Without: mrshare_poll() returns it.
+ * Each operation that was posted ends exactly once. With a callback: in that callback. Without: mrshare_poll() returns
+ * it.
  */
 
 struct mrshare_completion {
@@ -252,15 +264,15 @@ struct mrshare_completion {
 	uint64_t reserved[4]; /* 0 */
 };
 
-/* Runs on the library's thread, or inside mrshare_dispatch() or mrshare_close(). It may make any call but mrshare_close();
- * while it runs, no other callback of the connection does. */
+/* Runs on the library's thread, or inside mrshare_dispatch() or mrshare_close(). It may make any call but
+ * mrshare_close(); while it runs, no other callback of the connection does. */
 typedef void (*mrshare_done)(struct mrshare *conn, const struct mrshare_completion *completion);
 
 /* How an operation ends. A NULL pointer is the same as all zero. */
 struct mrshare_how {
 	mrshare_done done;       /* NULL: mrshare_poll() returns the completion */
 	void *data;              /* for the completion */
-	unsigned int timeout_ms; /* the longest that all of it may take, from posting on; 0: as long as it makes progress */
+	unsigned int timeout_ms; /* for all of it, from posting on; 0: as long as it makes progress */
 	uint64_t reserved[4];    /* 0, or -EINVAL */
 };
 
@@ -284,16 +296,16 @@ int mrshare_post_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_
  * taken back from it only by disconnecting, and so it is done. */
 int mrshare_cancel(struct mrshare *conn, uint64_t id);
 
-/* The next completion of an operation without a callback. Waits up to `timeout_ms` for it (0: not at all, -1: for ever).
- * -EAGAIN: there was none in that time. Returns 0 for an operation that failed, too: see its result. */
+/* The next completion of an operation without a callback. Waits up to `timeout_ms` for it (0: not at all, -1: for
+ * ever). -EAGAIN: there was none in that time. Returns 0 for an operation that failed, too: see its result. */
 int mrshare_poll(struct mrshare *conn, int timeout_ms, struct mrshare_completion *ret_completion);
 
-/* For event loops: readable when mrshare_dispatch() or mrshare_poll() has something to do, time limits included. The same
- * number for the life of the handle. It stays the connection's: watch it for reading, do nothing else with it. */
+/* For event loops: readable when mrshare_dispatch() or mrshare_poll() has something to do, time limits included. The
+ * same number for the life of the handle. It stays the connection's: watch it for reading, do nothing else with it. */
 int mrshare_fd(struct mrshare *conn);
-/* Does what is to be done and runs callbacks; never waits for the daemon. After mrshare_set_thread(conn, false) to be called
- * whenever mrshare_fd() is readable, well within a second: later the daemon may drop us for memory that it wants back. With
- * the library's thread it does nothing. */
+/* Does what is to be done and runs callbacks; never waits for the daemon. After mrshare_set_thread(conn, false) to be
+ * called whenever mrshare_fd() is readable, well within a second: later the daemon may drop us for memory that it wants
+ * back. With the library's thread it does nothing. */
 int mrshare_dispatch(struct mrshare *conn);
 
 /*

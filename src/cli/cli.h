@@ -59,9 +59,13 @@ struct optional_size {
 };
 
 /* say.c */
-/* "mrshare: ..." on standard error; returns CLI_FAILED. */
+/* "mrshare: ..." on standard error, control characters as '?'; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* "mrshare NAME: ...", and where the help is; returns CLI_USAGE. */
+/* Writes out what was printed. CLI_OK, or that it or something before did not go out was said. */
+int cli_flush(void);
+/* The exit code of a run: one that stands for what was printed only where that went out. */
+int cli_end(int status);
+/* "mrshare NAME: ...", and where the help is; NULL: of no subcommand. Returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* hold.c: keeps what is mapped until a signal comes or the daemon goes; with a program while that runs, which inherits

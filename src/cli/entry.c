@@ -4,8 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/json.h"
 #include "base/size.h"
 #include "cli/peer.h"
 
@@ -80,12 +83,23 @@ struct json_object *entry_to_json(const struct mrshare_entry *entry)
 	return NULL;
 }
 
+struct json_object *daemon_id_to_json(struct mrshare *conn)
+{
+	uint8_t id[MRSHARE_DAEMON_ID_SIZE];
+	char text[2 * sizeof(id) + 1];
+	if (mrshare_daemon_id(conn, id) < 0)
+		return NULL;
+	for (size_t i = 0; i < sizeof(id); i++)
+		snprintf(text + 2 * i, 3, "%02x", id[i]);
+	return json_object_new_string(text);
+}
+
 int json_print(struct json_object *object)
 {
-	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN) : NULL;
+	CLEANUP_FREE char *text = json_text(object);
 	int status = text ? CLI_OK : cli_fail("out of memory");
-	if (text)
-		puts(text);
+	if (text && puts(text) < 0)
+		status = cli_fail("standard output: %s", strerror(errno));
 	json_object_put(object);
 	return status;
 }

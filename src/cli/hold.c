@@ -107,7 +107,7 @@ static int print_mapped(const struct mrshare_mmap *mmap)
 {
 	printf("mapped region %u at 0x%" PRIx64 ", %s, %s\n", mmap->shmid, mmap->shm_offset,
 		size_format(mmap->len).text, mmap->flags & MRSHARE_MMAP_WRITABLE ? "read-write" : "read-only");
-	return fflush(stdout) == 0 ? CLI_OK : cli_fail("standard output: %s", strerror(errno));
+	return cli_flush();
 }
 
 int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd, char **program)

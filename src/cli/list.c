@@ -44,11 +44,12 @@ static struct json_object *views_to_json(const struct mrshare_entry *entries, si
 	return views;
 }
 
-static int print_json(unsigned int granted, const struct mrshare_entry *entries, size_t count, uint64_t generation)
+static int print_json(struct mrshare *conn, const struct mrshare_entry *entries, size_t count, uint64_t generation)
 {
 	struct json_object *object = json_object_new_object();
-	if (object && json_add(object, "generation", json_object_new_uint64(generation)) &&
-		json_add(object, "granted", access_to_json(granted)) &&
+	if (object && json_add(object, "daemon_id", daemon_id_to_json(conn)) &&
+		json_add(object, "generation", json_object_new_uint64(generation)) &&
+		json_add(object, "granted", access_to_json(mrshare_granted(conn))) &&
 		json_add(object, "views", views_to_json(entries, count)))
 		return json_print(object);
 	json_object_put(object);
@@ -71,9 +72,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
 	uint64_t generation;
 	if (mrshare_views(peer.conn, &entries, &count, &generation) < 0)
 		return cli_fail("%s", mrshare_error());
-	unsigned int granted = mrshare_granted(peer.conn);
 	if (peer.settings.json)
-		return print_json(granted, entries, count, generation);
-	print_text(granted, entries, count, generation);
+		return print_json(peer.conn, entries, count, generation);
+	print_text(mrshare_granted(peer.conn), entries, count, generation);
 	return CLI_OK;
 }

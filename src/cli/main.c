@@ -1,6 +1,5 @@
 /* main.c: the `mrshare` command: finds the subcommand. */
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,10 +23,8 @@ static int help(void)
 
 static int dispatch(int argc, char **argv)
 {
-	if (argc < 2) {
-		fputs("mrshare: a command is wanted (see: mrshare --help)\n", stderr);
-		return CLI_USAGE;
-	}
+	if (argc < 2)
+		return cli_usage(NULL, "a command is wanted");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return help();
 	if (strcmp(argv[1], "--version") == 0) {
@@ -38,15 +35,11 @@ static int dispatch(int argc, char **argv)
 		if (strcmp(argv[1], commands[i]->name) == 0)
 			return commands[i]->run(commands[i], argc - 1, argv + 1);
 	}
-	fprintf(stderr, "mrshare: '%s' is no command (see: mrshare --help)\n", argv[1]);
-	return CLI_USAGE;
+	return cli_usage(NULL, "'%s' is no command", argv[1]);
 }
 
 int main(int argc, char **argv)
 {
 	fd_occupy_standard_streams();
-	int status = dispatch(argc, argv);
-	if (fflush(stdout) != 0 && status == CLI_OK)
-		status = cli_fail("standard output: %s", strerror(errno));
-	return status;
+	return cli_end(dispatch(argc, argv));
 }

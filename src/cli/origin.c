@@ -2,13 +2,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The number of a mapping is never used again while its daemon runs, so the memory was the same all the time between
- * two looks at which the numbers are. A daemon that was started anew counts anew, but hands out other keys.
+ * two looks at which the numbers are. A daemon that was started anew counts anew, with another id.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "cli/peer.h"
 
 static bool overlaps(const struct mrshare_entry *entry, uint8_t shmid, uint64_t offset, uint64_t len)
@@ -45,13 +46,12 @@ int origin_take(const struct peer *peer, uint64_t offset, uint64_t len, char **r
 	struct json_object *object = json_object_new_object(), *views = json_object_new_array();
 	bool added = views && add_views(views, peer, offset, len, entries, count);
 	if (object && json_add(object, "daemon", json_object_new_string(peer->address)) &&
+		json_add(object, "daemon_id", daemon_id_to_json(peer->conn)) &&
 		json_add(object, "shmid", json_object_new_int(peer->shmid)) &&
 		json_add(object, "offset", json_object_new_uint64(offset)) &&
 		json_add(object, "len", json_object_new_uint64(len)) && added &&
-		json_add(object, "views", json_object_get(views))) {
-		const char *text = json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN);
-		origin = text ? strdup(text) : NULL;
-	}
+		json_add(object, "views", json_object_get(views)))
+		origin = json_text(object);
 	json_object_put(views);
 	json_object_put(object);
 	if (!origin)

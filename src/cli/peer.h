@@ -64,6 +64,8 @@ void entry_print(const struct mrshare_entry *entry);
 /* The caller puts them; NULL: out of memory. */
 struct json_object *access_to_json(unsigned int access);
 struct json_object *entry_to_json(const struct mrshare_entry *entry);
+/* Of the daemon that the views were read of, in hexadecimal; NULL also where there are none. */
+struct json_object *daemon_id_to_json(struct mrshare *conn);
 /* Adds a value, which it takes in any case. Whether it did: not where the value is NULL. */
 bool json_add(struct json_object *object, const char *key, struct json_object *value);
 /* Prints the object in one line and puts it; NULL is out of memory. CLI_OK, or the failure was said. */
@@ -81,8 +83,8 @@ void transfer_buffer_close(struct transfer_buffer *buffer);
 #define CLEANUP_TRANSFER __attribute__((cleanup(transfer_buffer_close)))
 
 /* origin.c: what is mapped in a range, so that the bytes of two mappings are not taken for those of one. */
-/* One line of JSON, without its end: the address, the range, and its views with their keys. The caller frees it.
- * CLI_OK, or the failure was said. */
+/* One line of JSON, without its end: the daemon's address and id, the range, and its views with their keys. The caller
+ * frees it. CLI_OK, or the failure was said. */
 int origin_take(const struct peer *peer, uint64_t offset, uint64_t len, char **ret_origin);
 /* Looks again. CLI_OK where it is the same; otherwise that was said. */
 int origin_check(const struct peer *peer, uint64_t offset, uint64_t len, const char *origin);

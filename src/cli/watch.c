@@ -1,8 +1,8 @@
 /* watch.c: `mrshare watch`: what a daemon adds, withdraws and changes. */
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
@@ -51,15 +51,22 @@ struct shown {
 	struct mrshare_entry *entries;
 	size_t count;
 	uint64_t generation;
+	uint8_t daemon_id[MRSHARE_DAEMON_ID_SIZE];
 };
 
-static int show_changes(struct mrshare *conn, struct shown *shown, bool json)
+static int show_changes(const struct peer *peer, struct shown *shown)
 {
 	struct shown now;
 	CLEANUP_FREE struct mrshare_change *changes = NULL;
 	size_t count;
-	if (mrshare_views(conn, &now.entries, &now.count, &now.generation) < 0)
+	if (mrshare_daemon_id(peer->conn, now.daemon_id) < 0 ||
+		mrshare_views(peer->conn, &now.entries, &now.count, &now.generation) < 0)
 		return cli_fail("%s", mrshare_error());
+	/* The connection was lost and made anew between two looks. */
+	if (shown->entries && memcmp(now.daemon_id, shown->daemon_id, sizeof(now.daemon_id)) != 0) {
+		free(now.entries);
+		return cli_fail("%s: the daemon was started anew", peer->address);
+	}
 	int r = mrshare_changes(shown->entries, shown->count, now.entries, now.count, &changes, &count);
 	ptr_free(&shown->entries);
 	*shown = now;
@@ -68,10 +75,8 @@ static int show_changes(struct mrshare *conn, struct shown *shown, bool json)
 
 	int status = CLI_OK;
 	for (size_t i = 0; i < count && status == CLI_OK; i++)
-		status = print_change(&changes[i], now.generation, json);
-	if (status == CLI_OK && fflush(stdout) != 0)
-		status = cli_fail("standard output: %s", strerror(errno));
-	return status;
+		status = print_change(&changes[i], now.generation, peer->settings.json);
+	return status == CLI_OK ? cli_flush() : status;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -94,7 +99,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 		if (mrshare_watch(peer.conn, shown.generation, 0) < 0)
 			status = cli_fail("%s", mrshare_error());
 		else
-			status = show_changes(peer.conn, &shown, peer.settings.json);
+			status = show_changes(&peer, &shown);
 	} while (status == CLI_OK);
 	ptr_free(&shown.entries);
 	return status;

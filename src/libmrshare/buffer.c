@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/range.h"
 #include "base/size.h"
 #include "libmrshare/conn.h"
@@ -102,9 +103,14 @@ bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint
 
 void buffers_register(struct mrshare *conn)
 {
+	uint64_t begin_ms = clock_ms();
 	/* Where it fails the memory is copied: slower, and no reason to stay without a connection. */
 	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next) {
 		if (!buffer->mr)
 			verbs_reg_mr(conn->pd, buffer->addr, buffer->size, IBV_ACCESS_LOCAL_WRITE, &buffer->mr);
 	}
+	/* How long pinning takes says nothing of whether the daemon answers. */
+	uint64_t took_ms = clock_ms() - begin_ms;
+	conn->attempt_ms += took_ms;
+	conn->deadline_ms += took_ms;
 }

@@ -35,16 +35,19 @@ unsigned int conn_forks(void)
 	return forks;
 }
 
+int conn_is_foreign(void)
+{
+	struct err err;
+	err_set(&err, -ECHILD, "the connection belongs to the process that this one was forked from");
+	return error_publish(&err);
+}
+
 int conn_enter(struct mrshare *conn, const char *call)
 {
 	error_enter(call);
 	/* Another thread may have held the mutex when this process was forked. */
-	if (conn->forks != conn_forks()) {
-		struct err err;
-		err_set(&err, -ECHILD, "the connection belongs to process %d, which this one was forked from",
-			(int)conn->pid);
-		return error_publish(&err);
-	}
+	if (conn->forks != conn_forks())
+		return conn_is_foreign();
 	pthread_mutex_lock(&conn->mutex);
 	return 0;
 }
@@ -102,7 +105,6 @@ void conn_drop(struct mrshare *conn, int code, const char *format, ...)
 
 static int conn_init(struct mrshare *conn)
 {
-	conn->pid = getpid();
 	pthread_once(&fork_once, count_forks);
 	conn->forks = conn_forks();
 	conn->timeout_ms = MRSHARE_DEFAULT_TIMEOUT_MS;
@@ -144,8 +146,8 @@ int mrshare_new(struct mrshare **ret_conn)
 	return 0;
 }
 
-/* Everything ends; callbacks run. */
-static void shut_down(struct mrshare *conn)
+/* Everything ends; callbacks run. False in a child of one of them. */
+static bool shut_down(struct mrshare *conn)
 {
 	pthread_mutex_lock(&conn->mutex);
 	conn->closing = true;
@@ -156,20 +158,18 @@ static void shut_down(struct mrshare *conn)
 	service_stop(conn);
 
 	pthread_mutex_lock(&conn->mutex);
-	while (conn->state == CONN_DRAINING) {
-		sendq_reap(conn);
+	while (service_run(conn), conn->state == CONN_DRAINING) {
 		sendq_arm(conn);
-		conn_drain(conn);
-		if (conn->state != CONN_DRAINING)
-			break;
 		pthread_mutex_unlock(&conn->mutex);
 		poll(&(struct pollfd){ .fd = conn->all_fd, .events = POLLIN }, 1, 10);
 		pthread_mutex_lock(&conn->mutex);
-		sendq_take_events(conn);
 	}
-	while (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK]))
-		service_call_back(conn);
+	while (!TAILQ_EMPTY(&conn->lists[OP_CALLBACK])) {
+		if (!service_call_back(conn))
+			return false;
+	}
 	pthread_mutex_unlock(&conn->mutex);
+	return true;
 }
 
 static bool is_in_callback(struct mrshare *conn)
@@ -201,7 +201,8 @@ void mrshare_close(struct mrshare **conn_ptr)
 		free(conn);
 		return;
 	}
-	shut_down(conn);
+	if (!shut_down(conn))
+		return;
 	struct op *op;
 	while ((op = TAILQ_FIRST(&conn->lists[OP_POLLED])))
 		op_free(conn, op);

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
-#include <sys/types.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -72,6 +71,7 @@ struct snapshot {
 	uint64_t generation;
 	uint64_t number;  /* the generation for the application, which counts on over daemons */
 	uint64_t connect; /* the serial number of the connect */
+	uint8_t daemon_id[PEER_ID_SIZE];
 	size_t count;
 	struct mrshare_entry *entries;
 	bool *withdrawn; /* of each entry */
@@ -109,8 +109,7 @@ struct waiter {
 };
 
 struct mrshare {
-	pid_t pid; /* whose this is */
-	unsigned int forks;
+	unsigned int forks; /* of the process whose this is */
 	char *source;
 	unsigned int timeout_ms;
 	bool want_write;
@@ -157,8 +156,7 @@ struct mrshare {
 	uint64_t connect_serial;
 	unsigned int granted;
 	unsigned int keepalive_s;
-	uint8_t accepted_id[PEER_ID_SIZE]; /* of the daemon that accepted */
-	uint8_t server_id[PEER_ID_SIZE];   /* of the one that welcomed us last */
+	uint8_t daemon_id[PEER_ID_SIZE]; /* of the one that accepted */
 	struct mrshare_view catalog;
 	uint64_t drain_ms; /* when DRAINING ends */
 
@@ -209,6 +207,8 @@ int error_publish_of(const char *call, int code, const char *text);
 /* conn.c */
 /* The forks between the first process and this one: a handle with another number is not ours. */
 unsigned int conn_forks(void);
+/* Publishes that the connection is another process's. -ECHILD. */
+int conn_is_foreign(void);
 /* Begins a public call on a connection and locks it. -ECHILD, not locked, in a process that it does not belong to. */
 int conn_enter(struct mrshare *conn, const char *call);
 /* UP -> DRAINING with this cause; a connect that is under way fails by it. Nothing in other states. What only follows
@@ -234,6 +234,9 @@ uint64_t connect_check_time(struct mrshare *conn, uint64_t now);
 int endpoint_open(struct mrshare *conn, struct err *err);
 /* Gives back every verbs and rdma_cm object; a part of them is fine. */
 void endpoint_close(struct mrshare *conn);
+/* Takes the completion events of a channel (or NULL), so that its descriptor tells of the next. Whether there was any.
+ * Drops the connection where they fail. */
+bool endpoint_take_events(struct mrshare *conn, struct ibv_comp_channel *channel);
 int endpoint_post_receive(struct mrshare *conn, unsigned int slot);
 uint8_t *endpoint_receive_frame(const struct mrshare *conn, uint64_t slot);
 uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot);
@@ -241,7 +244,7 @@ uint8_t *endpoint_ack_frame(const struct mrshare *conn, unsigned int slot);
 /* buffer.c */
 /* The key of the registered buffer that holds all of [addr, addr + size); false where there is none. */
 bool buffer_find(const struct mrshare *conn, const void *addr, size_t size, uint32_t *ret_lkey);
-/* Those that are not yet, on the PD of a new connection. */
+/* Those that are not yet, on the PD of a new connection. The time that it takes does not count for the connect's. */
 void buffers_register(struct mrshare *conn);
 
 /* sendq.c */
@@ -317,7 +320,8 @@ void service_watch_fd(struct mrshare *conn, int fd);
 void service_unwatch_fd(struct mrshare *conn, int fd);
 /* Waits until the operation has ended, or for one that mrshare_poll() may return (NULL); false at the deadline. */
 bool service_wait(struct mrshare *conn, const struct op *op, uint64_t deadline_ms);
-/* Runs callbacks that are due, without the mutex. */
-void service_call_back(struct mrshare *conn);
+/* Runs callbacks that are due, without the mutex. False in a child that one of them forked: it has no mutex and must
+ * not look at the connection any more, which it may have closed. */
+bool service_call_back(struct mrshare *conn);
 
 #endif

@@ -226,7 +226,7 @@ static int accepted(struct mrshare *conn, const struct cm_event *event, struct e
 		return err_set(
 			err, -EPROTONOSUPPORT, "the daemon asks for authentication, which this version does not have");
 	conn->keepalive_s = accept.keepalive;
-	memcpy(conn->accepted_id, accept.server_id, sizeof(conn->accepted_id));
+	memcpy(conn->daemon_id, accept.server_id, sizeof(conn->daemon_id));
 
 	/* Without it a message that comes before its receive is posted again waits 0.65 s. */
 	struct ibv_qp_attr attr = { .min_rnr_timer = PEER_MIN_RNR_TIMER };
@@ -360,8 +360,6 @@ static int post_connect(
 		r = err_set(&err, -EALREADY, "a connect to %s is under way", conn->address);
 	else if (strlen(address) >= sizeof(conn->address))
 		r = err_set(&err, -EINVAL, "the address is too long");
-	if (r == 0 && conn->threaded)
-		r = service_start(conn, &err);
 	if (r == 0)
 		r = op_new(conn, OP_CONNECTING, waited ? "mrshare_connect" : "mrshare_post_connect", how, waited,
 			ret_op, &err);

@@ -29,6 +29,9 @@ static int create_qp(struct mrshare *conn, uint32_t inline_wanted)
 	int r = cm_create_qp(conn->id, conn->pd, &attr);
 	if (r == 0)
 		conn->inline_max = attr.cap.max_inline_data < inline_wanted ? attr.cap.max_inline_data : inline_wanted;
+	/* A device that takes none, or fewer work requests with them. */
+	if (inline_wanted && (r == -EINVAL || r == -ENOMEM))
+		return create_qp(conn, 0);
 	return r;
 }
 
@@ -56,8 +59,6 @@ static int open_queues(struct mrshare *conn)
 		r = verbs_req_notify_cq(conn->recv_cq);
 	if (r == 0)
 		r = create_qp(conn, INLINE_WANTED);
-	if (r == -EINVAL || r == -ENOMEM)
-		r = create_qp(conn, 0); /* a device that takes none, or fewer work requests with them */
 	return r;
 }
 
@@ -98,6 +99,19 @@ int endpoint_post_receive(struct mrshare *conn, unsigned int slot)
 	return verbs_post_recv(conn->id->qp, &wr);
 }
 
+bool endpoint_take_events(struct mrshare *conn, struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *cq;
+	bool any = false;
+	int r = -EAGAIN;
+	while (channel && (r = verbs_next_cq_event(channel, &cq)) == 0)
+		any = true;
+	/* It would be readable for ever. */
+	if (r != -EAGAIN)
+		conn_drop(conn, r, "the device's events fail: %s", strerror(-r));
+	return any;
+}
+
 int endpoint_open(struct mrshare *conn, struct err *err)
 {
 	const char *device = verbs_device_name(conn->id->verbs);
@@ -129,6 +143,18 @@ int endpoint_open(struct mrshare *conn, struct err *err)
 	return 0;
 }
 
+/* What a device that is no more did not let go of is left: it must not be taken for a part of the next endpoint. */
+static void forget_objects(struct mrshare *conn)
+{
+	for (struct mrshare_buffer *buffer = conn->buffers; buffer; buffer = buffer->next)
+		buffer->mr = NULL;
+	conn->memory = NULL;
+	conn->memory_mr = NULL;
+	conn->send_cq = conn->recv_cq = NULL;
+	conn->send_channel = conn->recv_channel = NULL;
+	conn->pd = NULL;
+}
+
 void endpoint_close(struct mrshare *conn)
 {
 	if (conn->id && conn->id->qp) {
@@ -153,8 +179,7 @@ void endpoint_close(struct mrshare *conn)
 	/* Memory that a device would not let go of must not be used for anything else. */
 	if (conn->memory && !conn->memory_mr)
 		munmap(conn->memory, MEMORY_SIZE);
-	conn->memory = NULL;
-	conn->memory_mr = NULL;
+	forget_objects(conn);
 	/* Who waits for the wire must not look at descriptors that are no more. */
 	service_wake_leader(conn);
 }

@@ -42,7 +42,10 @@ int mrshare_dispatch(struct mrshare *conn)
 		return r;
 	if (!conn->thread_runs) {
 		service_run(conn);
-		service_call_back(conn);
+		if (!service_call_back(conn)) {
+			error_enter(__func__);
+			return conn_is_foreign();
+		}
 		/* What completes from here on makes the descriptor readable. */
 		sendq_arm(conn);
 	}

@@ -71,9 +71,7 @@ static void take_receive(struct mrshare *conn, const struct ibv_wc *wc)
 void notice_drain(struct mrshare *conn)
 {
 	/* In any state, or the descriptor stays readable for those who wait for it. */
-	struct ibv_cq *cq;
-	while (conn->recv_channel && verbs_next_cq_event(conn->recv_channel, &cq) == 0)
-		continue;
+	endpoint_take_events(conn, conn->recv_channel);
 	if (conn->state != CONN_WELCOME && conn->state != CONN_UP)
 		return;
 	/* Armed first: what arrives behind the last look makes an event. */

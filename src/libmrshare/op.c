@@ -63,6 +63,10 @@ int op_new(struct mrshare *conn, enum op_type type, const char *call, const stru
 		return err_set(err, -EINVAL, "the reserved fields of struct mrshare_how must be 0");
 	if (conn->closing)
 		return err_set(err, -ECANCELED, "the connection is being closed");
+	/* It connects, or has nothing else to run callbacks on. */
+	int r = conn->threaded && (type == OP_CONNECTING || how->done) ? service_start(conn, err) : 0;
+	if (r < 0)
+		return r;
 	struct op *op = calloc(1, sizeof(*op));
 	if (!op)
 		return err_set(err, -ENOMEM, "out of memory");
@@ -73,7 +77,7 @@ int op_new(struct mrshare *conn, enum op_type type, const char *call, const stru
 	op->data = how->data;
 	op->waited = waited;
 	op->deadline_ms = how->timeout_ms ? clock_ms() + how->timeout_ms : UINT64_MAX;
-	int r = waited ? 0 : table_add(conn, op);
+	r = waited ? 0 : table_add(conn, op);
 	if (r < 0) {
 		free(op);
 		return r == -EAGAIN ? err_set(err, r, "%d operations are outstanding already", MRSHARE_OPERATIONS_MAX)
@@ -190,7 +194,9 @@ void op_end_all(struct mrshare *conn, enum op_place place, int result, const cha
 	struct op *op, *next;
 	for (op = TAILQ_FIRST(&conn->lists[place]); op; op = next) {
 		next = TAILQ_NEXT(op, link);
-		op_end(conn, op, result, text);
+		/* A watch that is late says by that that there is nothing new. */
+		bool ambiguous = op->type == OP_WATCHING && result == -ETIMEDOUT;
+		op_end(conn, op, ambiguous ? -ECONNRESET : result, text);
 	}
 }
 
@@ -198,6 +204,11 @@ void op_give_up(struct mrshare *conn, struct op *op, int result, const char *tex
 {
 	bool first_connect = op->type == OP_CONNECTING && !conn->connected;
 	op_end(conn, op, result, text);
+	if (!op->done) {
+		conn->timed_count += op->deadline_ms == UINT64_MAX;
+		op->deadline_ms = clock_ms() + OP_GRACE_MS;
+		time_due(conn, op->deadline_ms);
+	}
 	if (first_connect)
 		conn_drop(conn, result, "%s", text);
 }
@@ -212,14 +223,11 @@ static uint64_t check_time_of(struct mrshare *conn, struct op *op, uint64_t now)
 		return op->deadline_ms = conn->progress_ms + OP_GRACE_MS;
 	if (op->ended) {
 		conn_drop(conn, -ETIMEDOUT,
-			"the time limit of an operation passed, and the device did not give its memory back");
+			"the device did not give back the memory of an operation that was cancelled or late");
 		return UINT64_MAX;
 	}
-	if (op->zero_copy)
-		op->deadline_ms = now + OP_GRACE_MS;
-	uint64_t next = op->zero_copy ? op->deadline_ms : UINT64_MAX;
 	op_give_up(conn, op, -ETIMEDOUT, "not done within its time limit");
-	return next;
+	return op->done ? UINT64_MAX : op->deadline_ms;
 }
 
 uint64_t op_check_time(struct mrshare *conn, uint64_t now)

@@ -78,7 +78,8 @@ struct op_slot {
 	uint32_t next_free;
 };
 
-/* A new one in no list; `waited` where the caller will wait. -EAGAIN, -ENOMEM. */
+/* A new one in no list; `waited` where the caller will wait. Starts the library's thread where it needs that. -EINVAL,
+ * -ECANCELED, -EAGAIN, -ENOMEM. */
 int op_new(struct mrshare *conn, enum op_type type, const char *call, const struct mrshare_how *how, bool waited,
 	struct op **ret_op, struct err *err);
 void op_free(struct mrshare *conn, struct op *op);
@@ -89,7 +90,8 @@ void op_post(struct mrshare *conn, struct op *op);
 void op_start(struct mrshare *conn, struct op *op);
 /* The result stands, the first one counts; `text` is for failures. */
 void op_end(struct mrshare *conn, struct op *op, int result, const char *text);
-/* op_end() at the wish of the application; with the first connect goes what it has come to. */
+/* op_end() at the wish of the application. Memory of the caller's that the device has then is to come back within
+ * OP_GRACE_MS; with the first connect goes what it has come to. */
 void op_give_up(struct mrshare *conn, struct op *op, int result, const char *text);
 /* The last work request has gone: ends, with success where nothing else stood. */
 void op_finish(struct mrshare *conn, struct op *op);

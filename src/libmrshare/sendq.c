@@ -229,9 +229,8 @@ static const char *status_words(enum ibv_wc_status status)
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 		return "the daemon takes no messages any more";
 	case IBV_WC_REM_ACCESS_ERR:
-		return "the daemon's device refused an access: the memory was removed meanwhile";
 	case IBV_WC_REM_INV_REQ_ERR:
-		return "the daemon's device refused a request";
+		return "the daemon's device refused an access: the memory was removed meanwhile";
 	default:
 		return verbs_wc_status_name(status);
 	}
@@ -291,7 +290,7 @@ static void take_completion(struct mrshare *conn, const struct ibv_wc *wc)
 	}
 	while (conn->head != index)
 		complete_first(conn, IBV_WC_SUCCESS);
-	if (wc->status == IBV_WC_REM_ACCESS_ERR)
+	if (wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR)
 		end_removed(conn, index);
 	if (wc->status != IBV_WC_SUCCESS)
 		conn_drop(conn, -ECONNRESET, "%s", status_words(wc->status));
@@ -394,8 +393,7 @@ void sendq_step(struct mrshare *conn)
 
 void sendq_take_events(struct mrshare *conn)
 {
-	struct ibv_cq *cq;
-	while (conn->send_channel && verbs_next_cq_event(conn->send_channel, &cq) == 0)
+	if (endpoint_take_events(conn, conn->send_channel))
 		conn->sends_armed = false;
 }
 

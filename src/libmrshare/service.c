@@ -289,10 +289,11 @@ void service_posted(struct mrshare *conn, bool waited)
 	}
 }
 
-void service_call_back(struct mrshare *conn)
+bool service_call_back(struct mrshare *conn)
 {
+	unsigned int forks = conn_forks();
 	if (conn->calling_back)
-		return;
+		return true;
 	conn->calling_back = true;
 	conn->caller_back = pthread_self();
 	/* Those that are there now: what a callback posts may end at once and be the next one. */
@@ -311,10 +312,13 @@ void service_call_back(struct mrshare *conn)
 		pthread_mutex_unlock(&conn->mutex);
 		free(ended.text);
 		ended.callback(conn, &completion);
+		if (conn_forks() != forks)
+			return false;
 		pthread_mutex_lock(&conn->mutex);
 	}
 	conn->calling_back = false;
 	service_update_ready(conn);
+	return true;
 }
 
 /*
@@ -349,7 +353,8 @@ static void *service_main(void *data)
 	pthread_mutex_lock(&conn->mutex);
 	while (!conn->closing) {
 		service_run(conn);
-		service_call_back(conn);
+		if (!service_call_back(conn))
+			return NULL;
 		if (!conn->closing)
 			thread_sleep(conn);
 		conn->thread_watches_sends = false;

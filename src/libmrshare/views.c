@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/range.h"
 #include "libmrshare/conn.h"
 #include "wire/catalog.h"
 
@@ -184,6 +184,7 @@ static struct snapshot *new_snapshot(struct mrshare *conn, int *ret_code)
 	snapshot->generation = refresh->root.generation;
 	snapshot->number = conn->number_base + snapshot->generation;
 	snapshot->connect = conn->connect_serial;
+	memcpy(snapshot->daemon_id, conn->daemon_id, sizeof(snapshot->daemon_id));
 	snapshot->count = refresh->root.view_count;
 	*ret_code = catalog_slot_read(refresh->slot, &refresh->root, &snapshot->entries);
 	if (*ret_code == 0) {
@@ -223,6 +224,11 @@ static int take_root(struct mrshare *conn, struct err *err)
 	int r = catalog_root_read(refresh->root_bytes, conn->catalog.size, &refresh->root);
 	if (r < 0)
 		return r == -EAGAIN ? r : bad_catalog(conn, r, err);
+	/* No daemon counts from 0 or to the end: its numbers and those that go on from them are never equal. */
+	uint64_t generation = refresh->root.generation;
+	if (generation == 0 || range_overflows(conn->number_base, generation) ||
+		conn->number_base + generation == UINT64_MAX)
+		return bad_catalog(conn, -EBADMSG, err);
 	if (refresh->root.slot_size > SLOT_SIZE_MAX)
 		return err_set(err, -EMSGSIZE, "%s: the daemon's catalog has %" PRIu32 " bytes, more than %d MiB",
 			conn->address, refresh->root.slot_size, SLOT_SIZE_MAX >> 20);
@@ -296,9 +302,8 @@ void views_void(struct mrshare *conn)
 void views_daemon(struct mrshare *conn)
 {
 	/* No number is given twice, or a watch would take a daemon that was started anew for the one before. */
-	if (conn->snapshot && memcmp(conn->server_id, conn->accepted_id, sizeof(conn->server_id)) != 0)
+	if (conn->snapshot && memcmp(conn->snapshot->daemon_id, conn->daemon_id, sizeof(conn->daemon_id)) != 0)
 		conn->number_base = conn->snapshot->number + 1;
-	memcpy(conn->server_id, conn->accepted_id, sizeof(conn->server_id));
 }
 
 int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size_t *ret_count, uint64_t *ret_generation)
@@ -321,6 +326,21 @@ int mrshare_views(struct mrshare *conn, struct mrshare_entry **ret_entries, size
 	} else {
 		r = err_set(&err, -ENOTCONN, "not connected");
 	}
+	pthread_mutex_unlock(&conn->mutex);
+	return r < 0 ? error_publish(&err) : 0;
+}
+
+int mrshare_daemon_id(struct mrshare *conn, uint8_t ret_id[MRSHARE_DAEMON_ID_SIZE])
+{
+	_Static_assert((int)MRSHARE_DAEMON_ID_SIZE == (int)PEER_ID_SIZE, "of the protocol");
+	struct err err;
+	int r = conn_enter(conn, __func__);
+	if (r < 0)
+		return r;
+	if (conn->snapshot)
+		memcpy(ret_id, conn->snapshot->daemon_id, MRSHARE_DAEMON_ID_SIZE);
+	else
+		r = err_set(&err, -ENOTCONN, "not connected");
 	pthread_mutex_unlock(&conn->mutex);
 	return r < 0 ? error_publish(&err) : 0;
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include <infiniband/verbs.h>
-#include <json-c/json.h>
 
 #include "base/cursor.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/range.h"
 #include "mrshare.h"
 
@@ -137,10 +137,8 @@ int mrshare_view_to_json(const struct mrshare_view *view, char **ret_json)
 	if (add(object, "rkey", json_object_new_uint64(view->rkey)) &&
 		add(object, "addr", json_object_new_uint64(view->addr)) &&
 		add(object, "size", json_object_new_uint64(view->size)) &&
-		add(object, "device_name", json_object_new_string_len(view->device_name, (int)len))) {
-		const char *text = json_object_to_json_string_ext(object, JSON_C_TO_STRING_PLAIN);
-		json = text ? strdup(text) : NULL;
-	}
+		add(object, "device_name", json_object_new_string_len(view->device_name, (int)len)))
+		json = json_text(object);
 	json_object_put(object);
 	if (!json)
 		return -ENOMEM;

@@ -8,6 +8,7 @@ int main(void)
 {
 	Suite *suite = suite_create("client");
 	add_changes_tests(suite);
+	add_commands_tests(suite);
 	add_connect_tests(suite);
 	add_notices_tests(suite);
 	add_provider_tests(suite);

@@ -19,6 +19,7 @@ struct fake_cq {
 	struct ibv_wc queue[QUEUE];
 	unsigned int head, tail;
 	bool armed, told;
+	bool left_behind;
 };
 
 struct held {
@@ -46,6 +47,9 @@ static uint64_t receive_ids[QUEUE];
 static uint8_t *receives[QUEUE];
 static unsigned int receive_head, receive_tail;
 static int objects;
+static void *left_behind[QUEUE]; /* of devices that have gone */
+static unsigned int left_behind_count;
+static uint32_t pd_number; /* of the last one: the key of what is registered with it */
 static struct {
 	const char *function;
 	unsigned int skip;
@@ -101,6 +105,18 @@ static void object_free(void *memory)
 {
 	__atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST);
 	free(memory);
+}
+
+/* -EIO where the device has gone: the object is nobody's any more then. */
+static int destroy(void *memory)
+{
+	if (!fake.gone) {
+		object_free(memory);
+		return 0;
+	}
+	__atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST);
+	left_behind[left_behind_count++] = memory;
+	return -EIO;
 }
 
 int fake_objects(void)
@@ -273,6 +289,8 @@ static enum ibv_wc_status execute(const struct held *job)
 	uint8_t *local = wr->send_flags & IBV_SEND_INLINE ? (uint8_t *)(uintptr_t)job->inlined
 							  : (uint8_t *)(uintptr_t)job->sge.addr;
 	size_t size = job->sge.length;
+	if (!(wr->send_flags & IBV_SEND_INLINE) && job->sge.lkey != pd_number)
+		return IBV_WC_LOC_PROT_ERR;
 	if (wr->opcode == IBV_WR_SEND) {
 		take_ack(local, size);
 		return IBV_WC_SUCCESS;
@@ -556,17 +574,18 @@ int verbs_query_port(struct ibv_context *of, uint8_t port, struct ibv_port_attr 
 int verbs_alloc_pd(struct ibv_context *of, struct ibv_pd **ret_pd)
 {
 	INJECT();
+	fake.gone = false;
 	*ret_pd = object(sizeof(**ret_pd));
 	(*ret_pd)->context = of;
+	(*ret_pd)->handle = ++pd_number;
 	return 0;
 }
 
 int verbs_dealloc_pd(struct ibv_pd **pd)
 {
-	if (*pd)
-		object_free(*pd);
-	*pd = NULL;
-	return 0;
+	int r = *pd ? destroy(*pd) : 0;
+	*pd = r == 0 ? NULL : *pd;
+	return r;
 }
 
 int verbs_create_comp_channel(struct ibv_context *of, struct ibv_comp_channel **ret_channel)
@@ -579,12 +598,11 @@ int verbs_create_comp_channel(struct ibv_context *of, struct ibv_comp_channel **
 
 int verbs_destroy_comp_channel(struct ibv_comp_channel **channel_ptr)
 {
-	if (*channel_ptr) {
+	if (*channel_ptr && !fake.gone)
 		close((*channel_ptr)->fd);
-		object_free(*channel_ptr);
-	}
-	*channel_ptr = NULL;
-	return 0;
+	int r = *channel_ptr ? destroy(*channel_ptr) : 0;
+	*channel_ptr = r == 0 ? NULL : *channel_ptr;
+	return r;
 }
 
 int verbs_create_cq(struct ibv_context *of, int cqe, void *cq_context, struct ibv_comp_channel *comp_channel,
@@ -602,10 +620,11 @@ int verbs_create_cq(struct ibv_context *of, int cqe, void *cq_context, struct ib
 
 int verbs_destroy_cq(struct ibv_cq **cq)
 {
-	if (*cq)
-		object_free(*cq);
-	*cq = NULL;
-	return 0;
+	if (*cq && fake.gone)
+		((struct fake_cq *)*cq)->left_behind = true;
+	int r = *cq ? destroy(*cq) : 0;
+	*cq = r == 0 ? NULL : *cq;
+	return r;
 }
 
 int verbs_req_notify_cq(struct ibv_cq *cq)
@@ -620,6 +639,8 @@ int verbs_req_notify_cq(struct ibv_cq *cq)
 int verbs_next_cq_event(struct ibv_comp_channel *of, struct ibv_cq **ret_cq)
 {
 	struct fake_cq *cq = (struct fake_cq *)(void *)of->context;
+	INJECT();
+	ck_assert_msg(!cq || !cq->left_behind, "an event of a device that has gone is asked for");
 	pthread_mutex_lock(&lock);
 	bool told = cq && cq->told;
 	if (told)
@@ -636,6 +657,7 @@ int verbs_poll_cq(struct ibv_cq *base, int max, struct ibv_wc *ret_wc)
 {
 	INJECT();
 	struct fake_cq *cq = (struct fake_cq *)base;
+	ck_assert_msg(!cq->left_behind, "a completion of a device that has gone is asked for");
 	int n = 0;
 	pthread_mutex_lock(&lock);
 	while (n < max && cq->head != cq->tail)
@@ -695,10 +717,12 @@ int verbs_post_recv(struct ibv_qp *of, struct ibv_recv_wr *wr)
 int verbs_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, struct ibv_mr **ret_mr)
 {
 	INJECT();
+	if (fake.on_reg)
+		fake.on_reg(length);
 	struct ibv_mr *mr = object(sizeof(*mr));
 	mr->addr = addr;
 	mr->length = length;
-	mr->lkey = 7;
+	mr->lkey = pd->handle;
 	*ret_mr = mr;
 	return 0;
 }
@@ -707,10 +731,9 @@ int verbs_dereg_mr(struct ibv_mr **mr)
 {
 	if (*mr && fake.on_dereg)
 		fake.on_dereg();
-	if (*mr)
-		object_free(*mr);
-	*mr = NULL;
-	return 0;
+	int r = *mr ? destroy(*mr) : 0;
+	*mr = r == 0 ? NULL : *mr;
+	return r;
 }
 
 /*

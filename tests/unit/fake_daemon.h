@@ -12,6 +12,7 @@
 #include "wire/peer.h"
 
 void add_changes_tests(Suite *suite);
+void add_commands_tests(Suite *suite);
 void add_connect_tests(Suite *suite);
 void add_notices_tests(Suite *suite);
 void add_provider_tests(Suite *suite);
@@ -31,13 +32,15 @@ struct fake_daemon {
 	unsigned int granted, keepalive_s;
 	bool hold; /* what is posted stays on the wire */
 	bool no_inline;
+	bool gone;         /* the device: nothing of it can be destroyed any more; until there is a PD on a new one */
 	unsigned int torn; /* readings of a slot that are torn */
 	uint8_t server_id;
-	void (*on_dereg)(void); /* runs while memory is deregistered */
+	void (*on_reg)(size_t size); /* runs while memory is registered */
+	void (*on_dereg)(void);      /* and deregistered */
 
 	/* What it saw. */
-	unsigned int connects, posts, signals, inlines, staged, on_wire, on_wire_max, reads;
-	_Atomic unsigned int acks;
+	unsigned int posts, signals, inlines, staged, on_wire, on_wire_max, reads;
+	_Atomic unsigned int connects, acks;
 	struct peer_ack ack; /* the last one */
 	uint32_t request_flags;
 	uint64_t generation;

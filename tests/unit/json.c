@@ -49,6 +49,28 @@ START_TEST(both_ways)
 }
 END_TEST
 
+/* Terminals obey DEL and U+0080 to U+009F as they do what is below U+0020. */
+START_TEST(nothing_in_it_that_a_terminal_obeys)
+{
+	for (unsigned int c = 1; c < 0x100; c++) {
+		struct mrshare_view view = value;
+		char *json;
+		if (c < 0x80)
+			snprintf(view.device_name, sizeof(view.device_name), "a%cb", (int)c);
+		else
+			snprintf(view.device_name, sizeof(view.device_name), "a%c%cb", 0xc0 | (int)(c >> 6),
+				0x80 | (int)(c & 0x3f));
+		ck_assert_int_eq(mrshare_view_to_json(&view, &json), 0);
+		for (const unsigned char *byte = (unsigned char *)json; *byte; byte++) {
+			bool is_control = *byte < 0x20 || *byte == 0x7f || (*byte == 0xc2 && byte[1] <= 0x9f);
+			ck_assert_msg(!is_control, "U+%04X: wanted it escaped, got %s", c, json);
+		}
+		assert_json(json, &view);
+		free(json);
+	}
+}
+END_TEST
+
 START_TEST(extremes)
 {
 	struct mrshare_view views[] = {
@@ -196,7 +218,7 @@ END_TEST
 
 Suite *suite_json(void)
 {
-	const TTest *const tests[] = { both_ways, extremes, written_otherwise, no_numbers, no_names, no_objects,
-		too_deep_or_long };
+	const TTest *const tests[] = { both_ways, nothing_in_it_that_a_terminal_obeys, extremes, written_otherwise,
+		no_numbers, no_names, no_objects, too_deep_or_long };
 	return suite_of("json", tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -213,6 +213,44 @@ START_TEST(a_watch_ends_with_a_daemon_that_counts_anew)
 }
 END_TEST
 
+/* -ETIMEDOUT of a watch says that there is nothing new: its own time limit, and no other. */
+START_TEST(a_watch_that_fails_says_that_it_did)
+{
+	static char memory[8];
+	ck_assert_int_eq(mrshare_set_timeout(conn, 50), 0);
+	switch (_i) {
+	case 0: /* the wire is silent */
+		ck_assert_int_eq(mrshare_post_watch(conn, 1, &noted, NULL), 0);
+		fake.hold = true;
+		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, sizeof(memory), NULL, NULL), 0);
+		break;
+	case 1: /* the catalog cannot be read */
+		ck_assert_int_eq(mrshare_post_watch(conn, 1, &noted, NULL), 0);
+		fake.torn = 1000;
+		fake_notice(1, 2, NULL, 0);
+		break;
+	case 2: /* the daemon cannot be reached any more */
+		fake_disconnect();
+		while (mrshare_refresh(conn) < 0)
+			continue;
+		fake.silent = FAKE_REQUEST;
+		fake_disconnect();
+		for (int i = 0; i < 20; i++)
+			fake_wait_dispatch(conn);
+		ck_assert_int_eq(mrshare_post_watch(conn, 1, &noted, NULL), 0);
+		break;
+	default: /* none of that */
+		ck_assert_int_eq(mrshare_watch(conn, 1, 20), -ETIMEDOUT);
+		ck_assert_int_eq(mrshare_refresh(conn), 0);
+		ck_assert_uint_eq(fake.connects, 1);
+		return;
+	}
+	DISPATCH_UNTIL(conn, result_count == 1);
+	ck_assert_msg(results[0] == -ECONNRESET, "wanted %d, got %d", -ECONNRESET, results[0]);
+	fake.hold = false;
+}
+END_TEST
+
 static uint64_t generation_now(void)
 {
 	struct mrshare_entry *entries;
@@ -251,6 +289,26 @@ START_TEST(a_watch_sees_a_daemon_that_is_at_the_same_generation)
 	ck_assert_int_eq(mrshare_watch(conn, generation_now(), 0), 0);
 	ck_assert_uint_eq(fake.ack.generation, 2);
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), -ENXIO);
+}
+END_TEST
+
+/* The numbers of generations never begin anew, nor would a daemon that counts be there yet. */
+START_TEST(generations_do_not_wrap)
+{
+	const struct mrshare_entry entry = fake_entry(1, 0, FAKE_PAGE, rw);
+	char byte;
+	int r;
+	fake_publish(UINT64_MAX - 1, &entry, 1);
+	ck_assert_int_eq(mrshare_refresh(conn), 0);
+	uint64_t last = generation_now();
+	ck_assert_uint_eq(last, UINT64_MAX - 1);
+	fake_publish(1, &entry, 1);
+	fake.server_id++;
+	fake_disconnect();
+	while ((r = mrshare_read(conn, 0, 0, &byte, 1)) == -ECONNRESET)
+		continue;
+	ck_assert_int_eq(r, -EBADMSG);
+	ck_assert_uint_eq(generation_now(), last);
 }
 END_TEST
 
@@ -376,7 +434,9 @@ void add_notices_tests(Suite *suite)
 	tcase_add_test(tcase, what_is_new_is_found_without_being_asked_for);
 	tcase_add_test(tcase, a_watch_ends_with_news);
 	tcase_add_test(tcase, a_watch_ends_with_a_daemon_that_counts_anew);
+	tcase_add_loop_test(tcase, a_watch_that_fails_says_that_it_did, 0, 4);
 	tcase_add_loop_test(tcase, a_watch_sees_a_daemon_that_is_at_the_same_generation, 0, 4);
+	tcase_add_test(tcase, generations_do_not_wrap);
 	tcase_add_test(tcase, more_acks_than_the_wire_has_room_for);
 	tcase_add_test(tcase, torn_reads_are_read_again);
 	tcase_add_test(tcase, after_too_many_torn_reads_a_notice_is_waited_for);

@@ -285,17 +285,24 @@ START_TEST(one_is_late)
 }
 END_TEST
 
-/* What the device does not give back is taken with its queue pair. */
+/* What the device does not give back is taken with its queue pair: from one that is late, from one that is cancelled,
+ * and that has a time limit or none. */
 START_TEST(registered_memory_is_taken_back)
 {
-	const struct mrshare_how how = { .done = note_result, .timeout_ms = 20 };
+	static const unsigned int limits[] = { 20, 0, 60000 };
+	const struct mrshare_how how = { .done = note_result, .timeout_ms = limits[_i] };
 	struct mrshare_buffer *buffer;
+	uint64_t operation, begin = clock_ms();
 	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
 	fake.hold = true;
-	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, &how, NULL), 0);
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, &how, &operation), 0);
 	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory + 100, 100, &noted, NULL), 0);
+	if (_i)
+		ck_assert_int_eq(mrshare_cancel(conn, operation), 0);
 	DISPATCH_UNTIL(conn, result_count == 2);
-	ck_assert_int_eq(results[0], -ETIMEDOUT);
+	/* Not with what ends a silent wire. */
+	ck_assert_uint_lt(clock_ms() - begin, MRSHARE_DEFAULT_TIMEOUT_MS / 2);
+	ck_assert_int_eq(results[0], _i ? -ECANCELED : -ETIMEDOUT);
 	ck_assert_int_eq(results[1], -ETIMEDOUT);
 	fake.hold = false;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), 0);
@@ -304,16 +311,19 @@ START_TEST(registered_memory_is_taken_back)
 }
 END_TEST
 
-/* As long as the wire gives answers, a time limit costs no connection. */
+/* As long as the wire gives answers, neither a time limit nor a cancel costs a connection. */
 START_TEST(a_slow_wire_gives_it_back)
 {
-	const struct mrshare_how how = { .done = note_result, .timeout_ms = 20 };
+	const struct mrshare_how how = { .done = note_result, .timeout_ms = _i ? 0 : 20 };
 	struct mrshare_buffer *buffer;
+	uint64_t operation;
 	ck_assert_int_eq(mrshare_buffer_register(conn, memory, sizeof(memory), &buffer), 0);
 	fake.hold = true;
 	for (int i = 0; i < 6; i++)
 		ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, NULL, NULL), 0);
-	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, &how, NULL), 0);
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 100, &how, &operation), 0);
+	if (_i)
+		ck_assert_int_eq(mrshare_cancel(conn, operation), 0);
 	for (int i = 0; i < 7; i++) {
 		uint64_t until = clock_ms() + 60;
 		while (clock_ms() < until)
@@ -322,7 +332,7 @@ START_TEST(a_slow_wire_gives_it_back)
 		fake_wait_dispatch(conn);
 	}
 	DISPATCH_UNTIL(conn, result_count == 1);
-	ck_assert_int_eq(results[0], -ETIMEDOUT);
+	ck_assert_int_eq(results[0], _i ? -ECANCELED : -ETIMEDOUT);
 	fake.hold = false;
 	ck_assert_int_eq(mrshare_read(conn, 0, 0, memory, 100), 0);
 	ck_assert_uint_eq(fake.connects, 1);
@@ -351,8 +361,9 @@ START_TEST(an_error_on_the_wire_cuts_all)
 	fake.hold = false;
 	fake_fail_first((enum ibv_wc_status)_i);
 	DISPATCH_UNTIL(conn, result_count == 6);
+	bool removed = _i == IBV_WC_REM_ACCESS_ERR || _i == IBV_WC_REM_INV_REQ_ERR;
 	for (int i = 0; i < 6; i++)
-		ck_assert_int_eq(results[i], _i == IBV_WC_REM_ACCESS_ERR && i == 0 ? -ESTALE : -ECONNRESET);
+		ck_assert_int_eq(results[i], removed && i == 0 ? -ESTALE : -ECONNRESET);
 	ck_assert_int_eq(mrshare_write(conn, 0, 0, memory, 300), 0);
 }
 END_TEST
@@ -569,8 +580,8 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(tcase, extents_of_foreign_sizes_do_no_harm);
 	tcase_add_loop_test(tcase, one_is_cancelled, 0, 2);
 	tcase_add_test(tcase, one_is_late);
-	tcase_add_test(tcase, registered_memory_is_taken_back);
-	tcase_add_test(tcase, a_slow_wire_gives_it_back);
+	tcase_add_loop_test(tcase, registered_memory_is_taken_back, 0, 3);
+	tcase_add_loop_test(tcase, a_slow_wire_gives_it_back, 0, 2);
 	tcase_add_test(tcase, a_silent_wire_ends_the_connection);
 	tcase_add_loop_test(tcase, an_error_on_the_wire_cuts_all, IBV_WC_LOC_LEN_ERR, IBV_WC_RNR_RETRY_EXC_ERR + 1);
 	tcase_add_loop_test(tcase, a_device_that_takes_nothing, 0, 8);

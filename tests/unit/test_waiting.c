@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -227,6 +228,28 @@ START_TEST(a_deregistration_holds_up_no_ack)
 }
 END_TEST
 
+static int cpu_ms(void)
+{
+	struct rusage usage;
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
+	return (int)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+	       (int)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+}
+
+/* A device that takes its time to give memory back is slept for. */
+START_TEST(a_close_that_waits)
+{
+	conn = fake_connected(_i);
+	fake.hold = true;
+	ck_assert_int_eq(mrshare_post_read(conn, 0, 0, memory, 1000, NULL, NULL), 0);
+	fake_notice(1, 2, NULL, 0);
+	int before = cpu_ms();
+	mrshare_close(&conn);
+	int took = cpu_ms() - before;
+	ck_assert_msg(took < 200, "wanted a second of sleep, took %d ms of CPU time", took);
+}
+END_TEST
+
 void add_waiting_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("waiting");
@@ -237,5 +260,6 @@ void add_waiting_tests(Suite *suite)
 	tcase_add_test(tcase, a_leader_that_leaves);
 	tcase_add_test(tcase, a_deregistration_holds_up_no_ack);
 	tcase_add_loop_test(tcase, a_drain_that_ends_while_someone_waits, 0, 2);
+	tcase_add_loop_test(tcase, a_close_that_waits, 0, 2);
 	suite_add_tcase(suite, tcase);
 }

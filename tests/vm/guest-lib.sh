@@ -80,4 +80,5 @@ run_plan() {
         run_scenario "$name" "$limit" "$script" >&3 2>&1
     done </mrshare/plan
     echo "@done" >&3
+    sleep 120 # the host reads on, and ends the VM when it reads that
 }

@@ -100,5 +100,8 @@ mr_count() {
     echo "$count"
 }
 
+# qp_count: queue pairs of all devices and processes
+qp_count() { rdma resource show qp | grep -c lqpn; }
+
 # fd_count PID
 fd_count() { find "/proc/$1/fd" -mindepth 1 | wc -l; }

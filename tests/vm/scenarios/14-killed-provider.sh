@@ -1,5 +1,6 @@
-# A provider that is killed: its views, MRs and fds go, and everybody else stays.
+# A provider or peer that is killed: what it had of the daemon goes, and everybody else stays.
 # SPDX-License-Identifier: BSD-2-Clause
+# Case 18.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
@@ -26,3 +27,13 @@ same() { [[ $(mr_count "$daemon_pid") == "$mrs" && $(fd_count "$daemon_pid") == 
 check "MRs and fds are what they were" wait_for 5 same
 start_provider again --shmid 0 --shm-offset 0 --memfd 64M
 pass "the range is free for the next one"
+
+# Its own objects are the kernel's, which tells the daemon.
+start_program killed lib_peer "$addr0" "$addr1"
+says "one more peer is connected" killed '^connect ok'
+fds=$(fd_count "$daemon_pid") mrs=$(mr_count "$daemon_pid") qps=$(qp_count)
+kill -9 "${program_pid[killed]}"
+is_gone() { (($(qp_count) == qps - 2)); } # its own and the daemon's
+check "a peer that is killed is gone from the device" wait_for 5 is_gone
+check "and MRs and fds are what they were" wait_for 5 same
+asked "the other peer is served" peer '^read ok still here$' read 0 0x8000000 16

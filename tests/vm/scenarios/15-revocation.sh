@@ -1,5 +1,6 @@
 # Revocation: who acknowledges stays, who is late or stopped is dropped, and the provider gets its promise.
 # SPDX-License-Identifier: BSD-2-Clause
+# Cases 23, 30 and 32.
 # limit: 400
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
@@ -63,3 +64,21 @@ says "a peer is admitted" thief '^welcome'
 asked "a withdrawn key reads nothing" thief '^(read remote access error|disconnected)' read "$key" 0 16
 says "and costs the peer its connection" thief '^disconnected'
 asked "nobody else" live '^read ok still here$' read 0 0x8000000 16
+
+# Memory that its owner cuts off or empties while a peer reads.
+file=/dev/shm/mrshare-15
+clean_up rm -f "$file"
+truncate -s 4M "$file"
+start_provider careless --shmid 0 --shm-offset 0 "$file"
+wait_for 5 has_views 2 "$addr0"
+answers() { (($(grep -c '^read ok' "$scratch/other.log") >= $1)); }
+before=$(grep -c '^read ok' "$scratch/other.log")
+for ((i = 0; i < 100; i++)); do
+    tell other read 0 0 65536
+    ((i == 30)) && fallocate -p -o 0 -l 1M "$file"
+    ((i == 60)) && truncate -s 0 "$file"
+done
+check "a peer reads on while a hole is punched, and while the file is truncated" wait_for 30 answers $((before + 100))
+asked "the others are served" live '^read ok still here$' read 0 0x8000000 16
+end_program careless
+check "and the mapping is removed as any other" wait_for 5 has_views 1 "$addr0"

@@ -4,8 +4,8 @@
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
 
-# Two chains, whose guests boot at the same time: one with the addresses of QEMU's process in the queue's ring,
-# one with those of the guest (--gpa-addresses).
+# Two chains: one with the addresses of QEMU's process in the queue's ring, one with those of the guest
+# (--gpa-addresses).
 chains="plain gpa"
 declare -A address=([plain]=$addr0 [gpa]=$addr1) flags=([plain]='' [gpa]=--gpa-addresses)
 
@@ -26,8 +26,8 @@ before_deadline() {
     done
 }
 
-# With the SVM of the VM's emulated processor a guest boots in half a minute; where that is emulated once more it
-# takes many.
+# With the SVM of the VM's emulated processor a guest boots in half a minute; without it takes many. One guest at a
+# time and on one processor: with two at once the VM's kernel died.
 modprobe kvm_amd 2>/dev/null || modprobe kvm_intel 2>/dev/null || echo "# no KVM"
 
 # start_guest NAME SOCKET

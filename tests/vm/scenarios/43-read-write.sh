@@ -48,7 +48,7 @@ refused "a read ends when there is no more room" \
     env --ignore-signal=XFSZ prlimit --fsize=6000000 mrshare read -o half "${source[@]}" "$addr0" 0:0 9M 2>error
 equal "in words" "mrshare: half: File too large" "$(cat error)"
 equal "with a part of the file" 6000000 "$(stat -c %s half)"
-check "and word of what it is a part of" grep -q '"daemon":"10.98.0.1","shmid":0,"offset":0,"len":9437184,"views":\[{' half.mrshare-part
+check "and word of what it is a part of" grep -q '"daemon":"10.98.0.1","daemon_id":"[0-9a-f]\{32\}","shmid":0,"offset":0,"len":9437184,"views":\[{' half.mrshare-part
 cp half again; cp half.mrshare-part again.mrshare-part
 refused "it is no part of anything else" mrshare read --continue -o half "${source[@]}" "$addr0" 0:0 8M 2>error
 matches "in words" 'half: it cannot be continued: .*half.mrshare-part' "$(cat error)"

@@ -1,6 +1,6 @@
 # A peer on bare verbs breaks the rules of the protocol: it alone is rejected or dropped, and the log says why.
 # SPDX-License-Identifier: BSD-2-Clause
-# Every fifth row of its tables; long-rules does them all.
+# Cases 30 and 34.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
@@ -21,13 +21,9 @@ le() { # le BYTES NUMBER: little-endian, in hexadecimal
 request() { echo "4d525331$(le 2 "$1")$(le 2 "$2")$(le 4 "${3:-1}")$(printf %088d 0)"; } # LOWEST HIGHEST [FLAGS]
 ack() { echo "b0e8b38b1a1ab380$(le 4 "$1")$(le 4 "${3:-0}")$(le 8 "$2")"; }             # SEQUENCE GENERATION [RESERVED]
 
-rows=0
-is_turn() { ((rows++ % ${every:=5} == 0)); }
-
 # rejects WHAT REGEX OPTION…: a connection request that is answered so
 rejects() {
     local got
-    is_turn || return 0
     got=$(timeout 20 raw_peer "$addr0" "$addr1" now "${@:3}" </dev/null) || true
     matches "$1 is rejected" "^rejected $2" "${got%%$'\n'*}"
 }
@@ -66,7 +62,6 @@ mark
 
 # Frames that nobody may send, before any notice.
 sends() { # sends WHAT HEX REGEX
-    is_turn || return 0
     peer never
     tell peer send "$2"
     dropped "$1" "$3"
@@ -89,7 +84,6 @@ noticed() {
     read -r _ sequence generation _ < <(grep '^notice' "$scratch/peer.log" | tail -n 1)
 }
 acks() { # acks WHAT SEQUENCE-DIFFERENCE GENERATION-DIFFERENCE REGEX
-    is_turn || return 0
     noticed
     tell peer send "$(ack $((sequence + $2)) $((generation + $3)))"
     dropped "$1" "$4"
@@ -121,7 +115,6 @@ mark
 
 # Accesses that it has no right to.
 accesses() { # accesses WHAT COMMAND…
-    is_turn || return 0
     peer now
     asked "$1 fails" peer 'remote (access|invalid request|operation) error' "${@:2}"
     dropped "and ends that peer" 'peer .*(disconnected|dropped)'
