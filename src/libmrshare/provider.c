@@ -17,7 +17,8 @@
 struct mrshare_provider {
 	pid_t pid; /* whose this is */
 	int fd;
-	bool broken; /* bytes were lost: what comes next is no reply to what we ask next */
+	bool broken;   /* bytes were lost: what comes next is no reply to what we ask next */
+	bool answered; /* there was a reply */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
@@ -31,8 +32,8 @@ static const struct meaning map_meanings[] = {
 	{ -EOPNOTSUPP,
 		"this host cannot pin such pages: map a memfd, tmpfs, hugetlbfs or device DAX instead, or map it "
 		"read-only from a descriptor opened read-write" },
-	{ -EINVAL, "offsets and length must be multiples of 4096, of the huge page size on hugetlbfs, and the length "
-		   "not 0" },
+	{ -EINVAL, "offsets and length must be multiples of 4096, of the huge page size on hugetlbfs, the length not "
+		   "0, and offset + length within 64 bits" },
 	{ -EBADF, "this descriptor does not give access to a file" },
 	{ -ENXIO, "the daemon has no such region" },
 	{ -ERANGE, "the range ends beyond the region" },
@@ -42,17 +43,20 @@ static const struct meaning map_meanings[] = {
 		   "reading" },
 	{ -ENODEV,
 		"this is no regular file, memfd or DAX device, or it is on a file system that another process serves" },
+	{ -EPERM, "the file can be truncated, and the daemon has --unsealed=refuse: use a memfd made with "
+		  "MFD_ALLOW_SEALING" },
 	{ -EFBIG, "the file is shorter than offset + length" },
 	{ -ENOMEM, "not enough memory for the daemon to lock: its log names the limit" },
 	{ -EFAULT, "its pages cannot be pinned: the file system may be full, or the file be shortened" },
 };
 
 static const struct meaning unmap_meanings[] = {
-	{ -EINVAL, "offset and length must be multiples of 4096, and the length not 0" },
+	{ -EINVAL, "offset and length must be multiples of 4096, the length not 0, and their sum within 64 bits" },
 	{ -ENXIO, "the daemon has no such region" },
 	{ -ERANGE, "the range ends beyond the region" },
 	{ -ENOENT, "nothing is mapped with exactly this offset and length" },
 	{ -EPERM, "that mapping belongs to another provider or to the daemon itself" },
+	{ -EBUSY, "an earlier removal of it failed: it stays mapped until the daemon ends" },
 	{ -EINPROGRESS, "no peer reaches the memory any more, but a guest still may: its VM has not answered yet" },
 };
 
@@ -81,7 +85,8 @@ static int lost(struct mrshare_provider *provider, int code, struct err *err)
 {
 	provider->broken = true;
 	if (code == 0 || code == -EPIPE || code == -ECONNRESET)
-		return err_set(err, -ECONNRESET, "the daemon at %s has closed the connection", provider->path);
+		return err_set(err, -ECONNRESET, "the daemon at %s has closed the connection%s", provider->path,
+			provider->answered ? "" : ": its log says why (is --max-providers reached?)");
 	return err_set(err, code, "the daemon at %s: %s", provider->path, strerror(-code));
 }
 
@@ -162,6 +167,7 @@ static int request(
 		provider->broken = true;
 		return err_set(err, -EBADMSG, "%s: what listens there does not answer like mrshared", provider->path);
 	}
+	provider->answered = true;
 	return result < 0 ? refused(provider, type, mmap, (int)result, err) : 0;
 }
 
@@ -195,6 +201,8 @@ static int open_failed(const char *path, int code, struct err *err)
 static int provider_open(const char *path, struct mrshare_provider **ret_provider, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	if (!*path)
+		return err_set(err, -EINVAL, "the path of the daemon's socket is empty");
 	if (strlen(path) >= sizeof(address.sun_path))
 		return open_failed(path, -ENAMETOOLONG, err);
 	strcpy(address.sun_path, path);

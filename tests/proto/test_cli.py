@@ -102,6 +102,27 @@ class Cli(Case):
             self.want((1, "", 1), (code, out, err.count("\n")), f"exit code, output and lines of error of 'mrshare {line}'")
             self.want_in("rdma", err.lower(), f"the error of 'mrshare {line}'")
 
+    def map(self, *arguments, wanted, path=None):
+        """A map that fails with one line."""
+        code, out, err = self.mrshare("map", "--socket", path or self.path, "--shmid", "0", *arguments)
+        self.want((1, "", 1), (code, out, err.count("\n")), f"exit code, output and lines of error of map {arguments}: {err}")
+        self.want_in(wanted, err, f"the error of map {arguments}")
+
+    def test_refusals(self):
+        """What a daemon refuses is explained."""
+        self.start("--unsealed", "refuse")
+        self.file()
+        name = os.path.join(self.logs, "file")
+        self.map("--shm-offset", "0", name, wanted="--unsealed=refuse: use a memfd made with MFD_ALLOW_SEALING")
+        self.map("--shm-offset", "0xfffffffffffff000", "--memfd", "8K", wanted="and offset + length within 64 bits")
+        self.map("--shm-offset", "64M", "--memfd", "8K", wanted="the range ends beyond the region")
+
+    def test_a_daemon_that_is_full(self):
+        """The end of a connection before the first answer is explained."""
+        served = self.start("--max-providers", "1")
+        self.want("-EOPNOTSUPP", self.provider(served).barrier(), "the first provider's question")
+        self.map("--shm-offset", "0", "--memfd", "8K", wanted="its log says why (is --max-providers reached?)")
+
     def test_output_that_fails(self):
         program = os.path.join(os.path.dirname(self.binary), "mrshare")
         code, _, err = daemon.run("/bin/sh", "-c", f"'{program}' --help >/dev/full")

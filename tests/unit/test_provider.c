@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "fake_daemon.h"
+#include "wire/vhost_user.h"
 
 static char directory[] = "/tmp/mrshare-provider-XXXXXX";
 static struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -138,6 +140,48 @@ START_TEST(signals_do_not_fail_an_open)
 }
 END_TEST
 
+/* Each wrong path has its code. */
+START_TEST(wrong_paths_fail)
+{
+	char longest[sizeof(address.sun_path) + 1], no_file[] = "/nonexistent/socket";
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	struct mrshare_provider *none = NULL;
+	ck_assert_int_eq(mrshare_provider_open("", &none), -EINVAL);
+	ck_assert_int_eq(mrshare_provider_open(longest, &none), -ENAMETOOLONG);
+	ck_assert_int_eq(mrshare_provider_open(no_file, &none), -ENOENT);
+	fd_close(&listener);
+	ck_assert_int_eq(mrshare_provider_open(address.sun_path, &none), -ECONNREFUSED);
+	ck_assert_ptr_null(none);
+}
+END_TEST
+
+static void *answer_once(void *data)
+{
+	uint8_t message[VHOST_USER_HEADER_SIZE + MRSHARE_MMAP_SIZE], reply[VHOST_USER_REPLY_SIZE];
+	int daemon = accept(listener, NULL, NULL);
+	vhost_user_reply_write(VHOST_USER_BACKEND_SHMEM_UNMAP, 0, reply);
+	if (recv(daemon, message, sizeof(message), MSG_WAITALL) == sizeof(message) && data)
+		send(daemon, reply, sizeof(reply), 0);
+	close(daemon);
+	return NULL;
+}
+
+/* Only before the first answer may the cause be that the daemon has enough providers. */
+START_TEST(an_early_end_is_explained)
+{
+	pthread_t thread;
+	ck_assert_int_eq(pthread_create(&thread, NULL, answer_once, _i ? address.sun_path : NULL), 0);
+	ck_assert_int_eq(mrshare_provider_open(address.sun_path, &provider), 0);
+	if (_i)
+		ck_assert_int_eq(mrshare_provider_unmap(provider, &page), 0);
+	ck_assert_int_eq(mrshare_provider_unmap(provider, &page), -ECONNRESET);
+	ck_assert_msg((strstr(mrshare_error(), "--max-providers") == NULL) == (_i == 1), "got: %s", mrshare_error());
+	ck_assert_int_eq(mrshare_provider_unmap(provider, &page), -ENOTCONN);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 void add_provider_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("provider");
@@ -146,5 +190,7 @@ void add_provider_tests(Suite *suite)
 	tcase_add_test(tcase, a_child_leaves_the_channel_alone);
 	tcase_add_test(tcase, a_close_ends_the_connection_while_a_child_lives);
 	tcase_add_test(tcase, signals_do_not_fail_an_open);
+	tcase_add_test(tcase, wrong_paths_fail);
+	tcase_add_loop_test(tcase, an_early_end_is_explained, 0, 2);
 	suite_add_tcase(suite, tcase);
 }
