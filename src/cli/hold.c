@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,8 +21,12 @@
 enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNALLED = 128 };
 
 /* In the child: becomes the command. It finds the memory under a number that its environment tells. */
-static void exec_program(char **program, int fd, const struct mrshare_mmap *mmap, const sigset_t *mask)
+static void exec_program(char **program, int fd, const struct mrshare_mmap *mmap, const sigset_t *mask, pid_t parent)
 {
+	/* However we end, the command does not go on with memory that nobody shares. */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		raise(SIGTERM);
 	const struct {
 		const char *name;
 		uint64_t value;
@@ -71,8 +76,8 @@ static void take_signal(struct hold *hold)
 		return;
 	}
 	hold->interrupted = true;
-	/* What a terminal sends reaches the command by itself. */
-	if (hold->child && info.ssi_code != SI_KERNEL)
+	/* What is typed at a terminal reaches the command by itself. A hangup may be for the session's leader alone. */
+	if (hold->child && (info.ssi_code != SI_KERNEL || info.ssi_signo == SIGHUP))
 		kill(hold->child, (int)info.ssi_signo);
 }
 
@@ -102,6 +107,22 @@ static void wait_for_end(struct hold *hold, bool has_program)
 	}
 }
 
+/* Those that end us come through a descriptor from now on. What was ignored stays so, as under nohup(1); but for
+ * SIGCHLD, without which the command's end is not seen. */
+static void block_signals(sigset_t *ret_mask, sigset_t *ret_old)
+{
+	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	sigemptyset(ret_mask);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		struct sigaction action;
+		if (sigaction(ends[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+			sigaddset(ret_mask, ends[i]);
+	}
+	signal(SIGCHLD, SIG_DFL);
+	sigaddset(ret_mask, SIGCHLD);
+	sigprocmask(SIG_BLOCK, ret_mask, ret_old);
+}
+
 /* Whoever waits for this line must not wait for ever. */
 static int print_mapped(const struct mrshare_mmap *mmap)
 {
@@ -112,23 +133,20 @@ static int print_mapped(const struct mrshare_mmap *mmap)
 
 int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd, char **program)
 {
-	if (print_mapped(mmap) != CLI_OK)
-		return CLI_FAILED;
 	sigset_t mask, old;
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGTERM);
-	sigaddset(&mask, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &mask, &old);
+	block_signals(&mask, &old);
 	CLEANUP_CLOSE int signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signal_fd < 0)
 		return cli_fail("signalfd: %s", strerror(errno));
+	if (print_mapped(mmap) != CLI_OK)
+		return CLI_FAILED;
 
 	struct hold hold = { .provider = provider, .signal_fd = signal_fd };
 	if (program) {
+		pid_t own = getpid();
 		hold.child = fork();
 		if (hold.child == 0)
-			exec_program(program, fd, mmap, &old);
+			exec_program(program, fd, mmap, &old, own);
 		if (hold.child < 0)
 			return cli_fail("cannot start %s: %s", program[0], strerror(errno));
 	}

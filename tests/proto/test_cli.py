@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 import os
 import re
+import signal
+import subprocess
 
 import daemon
 from case import Case
@@ -65,6 +67,8 @@ USAGE = (
 COMMANDS = ("map", "list", "watch", "read", "write", "atomic")
 PEERS = COMMANDS[1:]
 
+LOOP = "for i in $(seq 200); do sleep 0.05; done"
+
 
 class Cli(Case):
     def mrshare(self, *arguments):
@@ -122,6 +126,49 @@ class Cli(Case):
         served = self.start("--max-providers", "1")
         self.want("-EOPNOTSUPP", self.provider(served).barrier(), "the first provider's question")
         self.map("--shm-offset", "0", "--memfd", "8K", wanted="its log says why (is --max-providers reached?)")
+
+    def start_map(self, *arguments, ignored=()):
+        """A map that is in place, by the line that says so."""
+        def dispositions():
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which must not keep it from seeing the command's end
+        process = subprocess.Popen(
+            (os.path.join(os.path.dirname(self.binary), "mrshare"), "map", "--socket", self.path, "--shmid", "0",
+             "--shm-offset", "0", "--memfd", "8K", *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            env=daemon.ENVIRONMENT, preexec_fn=dispositions)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.want("mapped region 0 at 0x0, 8 KiB, read-write\n", process.stdout.readline().decode(), "the line of a map")
+        return process
+
+    def test_signals(self):
+        """Each signal that may end it makes it unmap in order, or is the command's; an ignored one stays so."""
+        served = self.start()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            mark = served.mark()
+            process = self.start_map()
+            process.send_signal(number)
+            self.want(0, process.wait(10), f"exit code of map after {number.name}")
+            served.wait_log("unmap", mark)
+            process = self.start_map("--", "/bin/sh", "-c",
+                                     f"trap 'exit 7' {number.name[3:]}; echo ready; {LOOP}")
+            self.want(b"ready\n", process.stdout.readline(), "the line of the command")
+            process.send_signal(number)
+            self.want(7, process.wait(10), f"exit code of a command that gets {number.name}")
+        process = self.start_map(ignored=(signal.SIGHUP,))
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGQUIT)
+        self.want(0, process.wait(10), "exit code of map after SIGQUIT, which ignores SIGHUP")
+
+    def test_killed(self):
+        """The command gets SIGTERM when map is killed."""
+        self.start()
+        process = self.start_map("--", "/bin/sh", "-c", f"trap 'echo told; exit' TERM; echo ready; {LOOP}")
+        self.want(b"ready\n", process.stdout.readline(), "the line of the command")
+        process.kill()
+        self.want(b"told\n", process.stdout.readline(), "the line of the command whose map was killed")
 
     def test_output_that_fails(self):
         program = os.path.join(os.path.dirname(self.binary), "mrshare")
