@@ -68,6 +68,10 @@ int cli_end(int status);
 /* "mrshare NAME: ...", and where the help is; NULL: of no subcommand. Returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* "mrshare: waiting ..." on standard error, once, where five seconds pass before cli_wait_end(). */
+void cli_wait_begin(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_wait_end(void);
+
 /* hold.c: keeps what is mapped until a signal comes or the daemon goes; with a program while that runs, which inherits
  * `fd`. Returns the exit code. */
 int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *mmap, int fd, char **program);

@@ -154,7 +154,10 @@ int hold_mapping(struct mrshare_provider *provider, const struct mrshare_mmap *m
 	/* From here a second signal ends us at once. */
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	/* Asked for, so that no peer reaches the memory any more when we have ended. */
-	if (!hold.lost && mrshare_provider_unmap(provider, mmap) < 0 && hold.status == CLI_OK)
+	cli_wait_begin("until no peer reaches the memory any more; a signal ends this at once");
+	int r = hold.lost ? 0 : mrshare_provider_unmap(provider, mmap);
+	cli_wait_end();
+	if (r < 0 && hold.status == CLI_OK)
 		hold.status = cli_fail("%s", mrshare_error());
 	return hold.status;
 }

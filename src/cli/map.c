@@ -119,13 +119,14 @@ static int run(const struct cli_command *command, int argc, char **argv)
 	if (status != CLI_OK)
 		return status;
 
-	struct mrshare_provider *provider;
-	if (mrshare_provider_open(settings.socket, &provider) < 0)
-		return cli_fail("%s", mrshare_error());
-	if (mrshare_provider_map(provider, &mmap, fd) < 0)
-		status = cli_fail("%s", mrshare_error());
-	else
-		status = hold_mapping(provider, &mmap, fd, arguments.program);
+	/* For as long as it takes: pinning much memory takes long. */
+	struct mrshare_provider *provider = NULL;
+	cli_wait_begin("for the daemon at %s to map %s", settings.socket, size_format(mmap.len).text);
+	int r = mrshare_provider_open(settings.socket, &provider);
+	if (r == 0)
+		r = mrshare_provider_map(provider, &mmap, fd);
+	cli_wait_end();
+	status = r < 0 ? cli_fail("%s", mrshare_error()) : hold_mapping(provider, &mmap, fd, arguments.program);
 	mrshare_provider_close(&provider);
 	return status;
 }

@@ -1,10 +1,12 @@
 /* say.c: errors for people. */
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -58,4 +60,37 @@ int cli_usage(const struct cli_command *command, const char *format, ...)
 	say(format, args, command, help);
 	va_end(args);
 	return CLI_USAGE;
+}
+
+enum { WAIT_S = 5 };
+
+/* Ready to be written, since a signal handler may do little. */
+static char wait_text[512];
+
+static void say_wait(int signal_number)
+{
+	int saved = errno;
+	(void)signal_number;
+	if (write(STDERR_FILENO, wait_text, strlen(wait_text)) < 0)
+		errno = saved;
+}
+
+void cli_wait_begin(const char *format, ...)
+{
+	static const char prefix[] = "mrshare: waiting ";
+	size_t at = sizeof(prefix) - 1;
+	strcpy(wait_text, prefix);
+	va_list args;
+	va_start(args, format);
+	vsnprintf(wait_text + at, sizeof(wait_text) - at - 1, format, args);
+	va_end(args);
+	text_sanitize(wait_text);
+	strcat(wait_text, "\n");
+	signal(SIGALRM, say_wait);
+	alarm(WAIT_S);
+}
+
+void cli_wait_end(void)
+{
+	alarm(0);
 }

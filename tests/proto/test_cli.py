@@ -170,6 +170,23 @@ class Cli(Case):
         process.kill()
         self.want(b"told\n", process.stdout.readline(), "the line of the command whose map was killed")
 
+    def test_a_daemon_that_does_not_answer(self):
+        """What is waited for is said once, and a signal ends it."""
+        served = self.start()
+        served.stop()
+        process = subprocess.Popen(
+            (os.path.join(os.path.dirname(self.binary), "mrshare"), "map", "--socket", self.path, "--shmid", "0",
+             "--shm-offset", "0", "--memfd", "8K"), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env=daemon.ENVIRONMENT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.addCleanup(process.kill)
+        self.addCleanup(served.go_on)
+        self.want(f"mrshare: waiting for the daemon at {self.path} to map 8 KiB\n", process.stderr.readline().decode(),
+                  "the error of a map whose daemon is stopped")
+        process.send_signal(signal.SIGINT)
+        self.want(-signal.SIGINT, process.wait(10), "its exit code")
+        process.stderr.close()
+        served.go_on()
+
     def test_output_that_fails(self):
         program = os.path.join(os.path.dirname(self.binary), "mrshare")
         code, _, err = daemon.run("/bin/sh", "-c", f"'{program}' --help >/dev/full")
