@@ -50,7 +50,8 @@ const struct cli_command cli_map = {
 static int open_memory(const struct settings *settings, const char *file)
 {
 	if (file) {
-		int fd = open(file, (settings->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+		int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY; /* a FIFO would be waited for */
+		int fd = open(file, (settings->read_only ? O_RDONLY : O_RDWR) | flags);
 		if (fd < 0)
 			cli_fail("%s: %s", file, strerror(errno));
 		return fd;
@@ -71,14 +72,19 @@ static int open_memory(const struct settings *settings, const char *file)
 /* Where no length was given: to the end of the file. */
 static int choose_len(const struct settings *settings, int fd, const char *name, uint64_t *ret_len)
 {
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return cli_fail("%s: %s", name, strerror(errno));
+	if (!S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode))
+		return cli_fail("%s: it is no regular file, memfd or DAX device", name);
+
 	uint64_t len = settings->len.value;
 	if (!settings->len.given) {
-		struct stat st;
-		if (fstat(fd, &st) < 0)
-			return cli_fail("%s: %s", name, strerror(errno));
 		if (!S_ISREG(st.st_mode))
 			return cli_fail("%s: its size is not known: give --len", name);
 		uint64_t size = (uint64_t)st.st_size, offset = settings->offset.value;
+		if (size == 0)
+			return cli_fail("%s: it is empty", name);
 		if (offset >= size)
 			return cli_fail("%s: --offset is not before its end (%s)", name, size_format(size).text);
 		len = size - offset;
@@ -89,6 +95,20 @@ static int choose_len(const struct settings *settings, int fd, const char *name,
 			settings->len.given ? " such a value" : ", or make the file longer");
 	*ret_len = len;
 	return CLI_OK;
+}
+
+/* Waits for as long as it takes: pinning much memory takes long. */
+static int share(const char *socket, const struct mrshare_mmap *mmap, int fd, char **program)
+{
+	struct mrshare_provider *provider = NULL;
+	cli_wait_begin("for the daemon at %s to map %s", socket, size_format(mmap->len).text);
+	int r = mrshare_provider_open(socket, &provider);
+	if (r == 0)
+		r = mrshare_provider_map(provider, mmap, fd);
+	cli_wait_end();
+	int status = r < 0 ? cli_fail("%s", mrshare_error()) : hold_mapping(provider, mmap, fd, program);
+	mrshare_provider_close(&provider);
+	return status;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -116,17 +136,5 @@ static int run(const struct cli_command *command, int argc, char **argv)
 	if (fd < 0)
 		return CLI_FAILED;
 	status = choose_len(&settings, fd, file ? file : "--memfd", &mmap.len);
-	if (status != CLI_OK)
-		return status;
-
-	/* For as long as it takes: pinning much memory takes long. */
-	struct mrshare_provider *provider = NULL;
-	cli_wait_begin("for the daemon at %s to map %s", settings.socket, size_format(mmap.len).text);
-	int r = mrshare_provider_open(settings.socket, &provider);
-	if (r == 0)
-		r = mrshare_provider_map(provider, &mmap, fd);
-	cli_wait_end();
-	status = r < 0 ? cli_fail("%s", mrshare_error()) : hold_mapping(provider, &mmap, fd, arguments.program);
-	mrshare_provider_close(&provider);
-	return status;
+	return status == CLI_OK ? share(settings.socket, &mmap, fd, arguments.program) : status;
 }

@@ -112,6 +112,21 @@ class Cli(Case):
         self.want((1, "", 1), (code, out, err.count("\n")), f"exit code, output and lines of error of map {arguments}: {err}")
         self.want_in(wanted, err, f"the error of map {arguments}")
 
+    def test_files(self):
+        """What is no file that can be shared is said without a daemon, and is not waited for."""
+        fifo, empty = (os.path.join(self.logs, name) for name in ("fifo", "empty"))
+        os.mkfifo(fifo)
+        self.file(0, name="empty")
+        for more in ((), ("--read-only",), ("--len", "4K")):
+            self.map("--shm-offset", "0", fifo, *more, wanted="fifo: it is no regular file")
+        self.map("--shm-offset", "0", self.logs, "--read-only", wanted=": it is no regular file")
+        self.map("--shm-offset", "0", "/dev/null", wanted="/dev/null: its size is not known: give --len")
+        self.map("--shm-offset", "0", empty, wanted="empty: it is empty")
+        self.map("--shm-offset", "0", "--memfd", "0", wanted="--memfd: it is empty")
+        self.file(4096, name="page")
+        self.map("--shm-offset", "0", os.path.join(self.logs, "page"), "--offset", "4K",
+                 wanted="page: --offset is not before its end (4 KiB)")
+
     def test_refusals(self):
         """What a daemon refuses is explained."""
         self.start("--unsealed", "refuse")
