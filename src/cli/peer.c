@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
 
+#include "base/address.h"
 #include "base/size.h"
 #include "cli/peer.h"
 
@@ -21,6 +22,22 @@ static bool position_parse(const char *text, uint8_t *ret_shmid, uint64_t *ret_o
 	*ret_shmid = (uint8_t)shmid;
 	*ret_offset = offset;
 	return true;
+}
+
+/* Whether both are addresses, by their looks; otherwise that was said. */
+static bool check_addresses(const struct peer *peer, int *ret_exit)
+{
+	struct host_port parsed;
+	struct err err;
+	int r = host_port_parse(peer->address, MRSHARE_DEFAULT_PORT, &parsed, &err);
+	if (r == 0 && peer->settings.source) {
+		r = host_port_parse(peer->settings.source, MRSHARE_DEFAULT_PORT, &parsed, &err);
+		if (r < 0)
+			err_prefix(&err, "--source");
+	}
+	if (r < 0)
+		*ret_exit = cli_usage(peer->command, "%s", err.text);
+	return r == 0;
 }
 
 int peer_begin(const struct cli_command *command, const struct peer_operands *operands, int argc, char **argv,
@@ -44,6 +61,8 @@ int peer_begin(const struct cli_command *command, const struct peer_operands *op
 			command, "%s: wanted is SHMID:OFFSET, such as 0:0x1000 or 0:64M", arguments.values[1]);
 		return -1;
 	}
+	if (!check_addresses(&peer, ret_exit))
+		return -1;
 	*ret_peer = peer;
 	return 0;
 }
