@@ -1,7 +1,11 @@
-/* provider.c: shares memory of its own through the daemon on this host, until its standard input ends. Needs
- * _GNU_SOURCE. Usage: provider SOCKET SHMID OFFSET TEXT */
+/* provider.c: shares memory of its own through the daemon on this host, until its standard input ends.
+ * Usage: provider SOCKET SHMID OFFSET TEXT */
 /* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE 1 /* memfd_create() */
+#include <ctype.h>
+#include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +27,22 @@ static char *make_memory(int *ret_fd)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* A decimal or 0x number and nothing else. */
+static bool parse(const char *text, unsigned long long max, unsigned long long *ret_number)
+{
+	char *end;
+	errno = 0;
+	*ret_number = strtoull(text, &end, 0);
+	return isdigit((unsigned char)*text) && !*end && !errno && *ret_number <= max;
+}
+
 int main(int argc, char **argv)
 {
 	struct mrshare_provider *provider = NULL;
+	unsigned long long shmid, offset;
 	int fd, r;
-	if (argc != 5) {
-		fprintf(stderr, "usage: provider SOCKET SHMID OFFSET TEXT\n");
+	if (argc != 5 || !parse(argv[2], UINT8_MAX, &shmid) || !parse(argv[3], UINT64_MAX, &offset)) {
+		fprintf(stderr, "usage: provider SOCKET SHMID OFFSET TEXT, with an offset in bytes such as 0x100000\n");
 		return 2;
 	}
 	char *memory = make_memory(&fd);
@@ -39,8 +53,8 @@ int main(int argc, char **argv)
 	snprintf(memory, SIZE, "%s", argv[4]);
 
 	struct mrshare_mmap mmap = mrshare_mmap_zero();
-	mmap.shmid = (uint8_t)atoi(argv[2]);
-	mmap.shm_offset = strtoull(argv[3], NULL, 0);
+	mmap.shmid = (uint8_t)shmid;
+	mmap.shm_offset = offset;
 	mmap.len = SIZE;
 	mmap.flags = MRSHARE_MMAP_WRITABLE;
 	r = mrshare_provider_open(argv[1], &provider);
