@@ -49,12 +49,13 @@ void cm_channel_free(struct rdma_event_channel **channel)
 	*channel = NULL;
 }
 
-int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event)
+int cm_take_event(struct rdma_event_channel *channel, struct rdma_cm_event **ret_event)
 {
-	struct rdma_cm_event *event;
-	if (rdma_get_cm_event(channel, &event))
-		return errno_code();
+	return rdma_get_cm_event(channel, ret_event) ? errno_code() : 0;
+}
 
+void cm_ack_event(struct rdma_cm_event *event, struct cm_event *ret_event)
+{
 	*ret_event = (struct cm_event){
 		.type = event->event,
 		.status = event->status,
@@ -71,7 +72,15 @@ int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event
 		ret_event->param.private_data_len = 0;
 	}
 	rdma_ack_cm_event(event);
-	return 0;
+}
+
+int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event)
+{
+	struct rdma_cm_event *event;
+	int r = cm_take_event(channel, &event);
+	if (r == 0)
+		cm_ack_event(event, ret_event);
+	return r;
 }
 
 const char *cm_event_name(enum rdma_cm_event_type type)

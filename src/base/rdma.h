@@ -34,7 +34,11 @@ struct cm_event {
 /* A non-blocking channel of events; its fd is channel->fd. */
 int cm_channel_new(struct rdma_event_channel **ret_channel);
 void cm_channel_free(struct rdma_event_channel **channel);
-/* -EAGAIN where there is no event. */
+/* The next event as librdmacm gives it, whose id cannot be destroyed until cm_ack_event(); -EAGAIN where there is none.
+ * For a connection request it waits for librdmacm's lock, under which devices are opened and closed, and may open one. */
+int cm_take_event(struct rdma_event_channel *channel, struct rdma_cm_event **ret_event);
+void cm_ack_event(struct rdma_cm_event *event, struct cm_event *ret_event);
+/* Both: for those to whom nobody connects. */
 int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event);
 const char *cm_event_name(enum rdma_cm_event_type type);
 

@@ -187,8 +187,9 @@ static void *worker_main(void *arg)
 	while (!pool->freed) {
 		struct job *job = next_job(pool);
 		if (job) {
-			/* Big ones may have waited for another to hang. */
-			add_thread(pool);
+			/* There may be more threads than when the others were submitted, since one hangs. */
+			if (pool->threads >= pool->max_threads)
+				add_thread(pool);
 			pthread_mutex_unlock(&pool->lock);
 			job->run(job);
 			pthread_mutex_lock(&pool->lock);

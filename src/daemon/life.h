@@ -74,8 +74,8 @@ struct life {
 	struct err change_err;
 	struct event_source *change_timer; /* of one that registers, until it is over or */
 	bool change_is_late;               /* so late that nobody waits for it */
-	bool with_peers;     /* WITHDRAWING: publish has not told that no peer has it */
-	bool with_frontends; /* a front-end may have it */
+	bool with_peers;                   /* WITHDRAWING: publish has not told that no peer has it */
+	bool with_frontends;               /* a front-end may have it */
 	struct event_source *frontends_late;
 	size_t devices_dropping;
 	bool dropped; /* DROPPING was tried */
@@ -87,7 +87,7 @@ struct pipeline {
 	struct event_loop *loop;
 	const struct pipeline_config *config;
 	struct regions *regions;
-	struct worker_pool *workers, *deregisterer, *connector, *destroyer;
+	struct worker_pool *workers, *deregisterer, *taker, *connector, *destroyer;
 	struct publish *publish; /* NULL: --no-rdma */
 	struct publish_config publish_config;
 	struct providers *providers;

@@ -71,6 +71,6 @@ static int check_maps(const struct options *options, struct err *err)
 
 int limits_check(const struct options *options, struct err *err)
 {
-	int r = check_files(options, err);
-	return r < 0 ? r : check_maps(options, err);
+	int r = check_maps(options, err);
+	return r < 0 ? r : check_files(options, err);
 }

@@ -79,6 +79,8 @@ int options_parse_line(const char *line, struct options *settings, struct option
  * where there is one already. */
 int options_pass_frontends(struct options *options, int fd, struct err *err);
 int options_pass_providers(struct options *options, int fd, struct err *err);
+/* Whether there is such a region, and room for the mapping in it. */
+int options_check_map(const struct options *options, const struct options_map *map, struct err *err);
 /* What flags and sockets must agree on. */
 int options_check(const struct options *options, struct err *err);
 /* The text of --help. */

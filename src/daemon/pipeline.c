@@ -203,6 +203,8 @@ int pipeline_new(
 		return r;
 	r = pool_new(pipeline, "mrshared-dereg", 1, 1, &pipeline->deregisterer, err);
 	if (r == 0)
+		r = pool_new(pipeline, "mrshared-cm", 1, 1, &pipeline->taker, err);
+	if (r == 0)
 		r = pool_new(pipeline, "mrshared-conn", CONNECTORS, 1, &pipeline->connector, err);
 	if (r == 0)
 		r = pool_new(pipeline, "mrshared-destr", DESTROYERS, DESTROYERS_BIG, &pipeline->destroyer, err);
@@ -210,8 +212,8 @@ int pipeline_new(
 		return r;
 	pipeline->publish_config = *config->publish;
 	pipeline->publish_config.memlock = &pipeline->memlock;
-	return publish_new(loop, &pipeline->publish_config, pipeline->connector, pipeline->destroyer, &publish_ops,
-		pipeline, &pipeline->publish, err);
+	return publish_new(loop, &pipeline->publish_config, pipeline->taker, pipeline->connector, pipeline->destroyer,
+		&publish_ops, pipeline, &pipeline->publish, err);
 }
 
 int pipeline_add_region(struct pipeline *pipeline, uint8_t shmid, uint64_t size, struct err *err)

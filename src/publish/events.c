@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/log.h"
 #include "publish/peer.h"
 
@@ -123,7 +124,6 @@ static size_t ending_max(const struct publish *publish)
 static void pause_events(struct publish *publish)
 {
 	publish->paused = true;
-	event_io_set(publish->channel_source, 0);
 	log_error("no peer can connect: %zu connections are ending, which takes up to a minute where a host is dead; "
 		  "where it takes longer restart mrshared",
 		publish->ending);
@@ -138,27 +138,55 @@ void cm_channel_resume(struct publish *publish)
 	log_info("peers can connect again");
 }
 
+static void cm_event(struct publish *publish, const struct cm_event *event)
+{
+	struct listener *listener = listener_of(publish, event->id);
+	if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		peer_request(publish, event);
+	else if (listener)
+		listener_event(listener, event);
+	else if (event->context)
+		peer_event(event->context, event);
+}
+
+static void take_run(struct job *job)
+{
+	struct publish *publish = container_of(job, struct publish, take.job);
+	struct take *take = &publish->take;
+	take->count = 0;
+	take->result = 0;
+	while (take->count < TAKE_MAX && take->result == 0) {
+		take->result = cm_take_event(publish->channel, &take->events[take->count]);
+		take->count += take->result == 0;
+	}
+}
+
+/* All that were taken are looked at, since the end of their ids waits for that. */
+static void take_done(struct job *job)
+{
+	struct publish *publish = container_of(job, struct publish, take.job);
+	struct take *take = &publish->take;
+	take->runs = false;
+	for (unsigned int i = 0; i < take->count; i++) {
+		struct cm_event event;
+		cm_ack_event(take->events[i], &event);
+		cm_event(publish, &event);
+	}
+	if (take->result < 0 && take->result != -EAGAIN && take->result != -EINTR)
+		log_error("rdma_cm: events cannot be read, so no peer can connect any more: %s: restart mrshared",
+			strerror(-take->result));
+	else if (publish->ending >= ending_max(publish))
+		pause_events(publish);
+	else
+		event_io_set(publish->channel_source, EVENT_READ);
+	publish_settle_soon(publish);
+}
+
 void on_cm_channel(void *data, unsigned int events)
 {
 	struct publish *publish = data;
-	struct cm_event event;
-	while (publish->ending < ending_max(publish)) {
-		int r = cm_next_event(publish->channel, &event);
-		if (r == -EAGAIN || r == -EINTR)
-			return;
-		if (r < 0) {
-			log_error("rdma_cm: events cannot be read: %s", strerror(-r));
-			event_io_set(publish->channel_source, 0);
-			return;
-		}
-
-		struct listener *listener = listener_of(publish, event.id);
-		if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			peer_request(publish, &event);
-		else if (listener)
-			listener_event(listener, &event);
-		else if (event.context)
-			peer_event(event.context, &event);
-	}
-	pause_events(publish);
+	event_io_set(publish->channel_source, 0);
+	publish->take.runs = true;
+	publish->take.job = (struct job){ .run = take_run, .done = take_done };
+	worker_pool_submit(publish->taker, &publish->take.job);
 }

@@ -19,6 +19,7 @@ enum {
 	HALF_OPEN_MS = 5000,  /* the time they have */
 	OWN_ADDRESSES_MS = 1000,
 	LISTEN_BACKLOG = 128, /* requests that the kernel keeps for us */
+	TAKE_MAX = 64,        /* events of rdma_cm at a time */
 	LOOK_MS = 1000,       /* between two looks for a device that is not there */
 	LOOK_MORE_MS = 10000, /* where none is missing, for more to serve by a wildcard */
 	STOP_ACKS_MS = 300,
@@ -110,6 +111,15 @@ struct look {
 	struct err err; /* the first thing that failed for another reason; code 0: nothing */
 };
 
+/* Events of rdma_cm, the worker's while the job runs. */
+struct take {
+	struct job job;
+	bool runs;
+	struct rdma_cm_event *events[TAKE_MAX];
+	unsigned int count;
+	int result; /* that there is no more, or why */
+};
+
 /* An address without its port; an IPv4 address mapped into IPv6 is an IPv4 address. */
 struct host_address {
 	int family;
@@ -135,12 +145,13 @@ struct own_addresses {
 struct publish {
 	struct event_loop *loop;
 	const struct publish_config *config;
-	struct worker_pool *connector, *destroyer;
+	struct worker_pool *taker, *connector, *destroyer;
 	const struct publish_ops *ops;
 	void *data;
 
 	struct rdma_event_channel *channel;
 	struct event_source *channel_source;
+	struct take take;
 	bool paused; /* its events wait until peers that are on their way out are gone */
 	struct listener *listeners;
 	size_t listener_count;

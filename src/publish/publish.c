@@ -62,7 +62,7 @@ static void finish_stop(struct publish *publish)
 static bool workers_need(const struct publish *publish)
 {
 	return !LIST_EMPTY(&publish->peers) || publish->groups_in_making || publish->closing || publish->look.runs ||
-	       publish->own_addresses.runs;
+	       publish->own_addresses.runs || publish->take.runs;
 }
 
 static void settle_devices(struct publish *publish)
@@ -117,9 +117,9 @@ static int publish_init(struct publish *publish, struct err *err)
 	return devices_open(publish, err);
 }
 
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
-	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
-	struct err *err)
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *taker,
+	struct worker_pool *connector, struct worker_pool *destroyer, const struct publish_ops *ops, void *data,
+	struct publish **ret_publish, struct err *err)
 {
 	struct publish *publish = calloc(1, sizeof(*publish));
 	if (!publish)
@@ -127,6 +127,7 @@ int publish_new(struct event_loop *loop, const struct publish_config *config, st
 	verbs_init();
 	publish->loop = loop;
 	publish->config = config;
+	publish->taker = taker;
 	publish->connector = connector;
 	publish->destroyer = destroyer;
 	publish->ops = ops;

@@ -57,14 +57,15 @@ struct publish_drop {
 };
 
 /* Binds the addresses, opens their devices, makes their catalogs, listens. A device that is not there is no error: it is
- * looked for once a second, as is one that goes later. `connector` is a pool that makes queue pairs. `destroyer` is a pool of its own for the ends of peers: small
+ * looked for once a second, as is one that goes later. `taker` is a pool of one thread that takes events of
+ * rdma_cm. `connector` is a pool that makes queue pairs. `destroyer` is a pool of its own for the ends of peers: small
  * jobs that destroy queue pairs, and big ones, rdma_destroy_id, which take a minute where a host is dead, so it needs
  * some threads, and fewer for big jobs. Small ones also make room for more peers, look for devices, open and close
  * them. All pools' fds are watched by the caller. `config` must outlive it. Peers are admitted at once. Errors name the
  * address and what to do. */
-int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *connector,
-	struct worker_pool *destroyer, const struct publish_ops *ops, void *data, struct publish **ret_publish,
-	struct err *err);
+int publish_new(struct event_loop *loop, const struct publish_config *config, struct worker_pool *taker,
+	struct worker_pool *connector, struct worker_pool *destroyer, const struct publish_ops *ops, void *data,
+	struct publish **ret_publish, struct err *err);
 
 enum { PUBLISH_DEVICES_MAX = REGISTRATION_DEVICES_MAX };
 

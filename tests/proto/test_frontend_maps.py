@@ -67,6 +67,33 @@ class Maps(FrontEndCase):
         front_end.answer("map", front_end.decide(*request))
         self.want([("map", 0, 0, PAGE, 1)], front_end.serve(), "then it makes sure")
 
+    def test_what_stops_announcing(self):
+        """Each of the five ends a start by itself: nothing is asked and no flush is answered until the next one."""
+        stops = (("SET_VRING_ENABLE 0", lambda front_end: front_end.call(fe.SET_VRING_ENABLE, state(0, 0)), "0"),
+                 ("GET_VRING_BASE", lambda front_end: front_end.get(fe.GET_VRING_BASE, state(0, 0)), state(0, 0)),
+                 ("RESET_OWNER", lambda front_end: front_end.call(fe.RESET_OWNER), "0"),
+                 ("RESET_DEVICE", lambda front_end: front_end.call(fe.RESET_DEVICE), "0"),
+                 ("SET_STATUS 0", lambda front_end: front_end.call(fe.SET_STATUS, u64(0)), "0"))
+        served = self.serve(*PATIENT)
+        provider = self.provider(served)
+        self.mapped_file(provider)
+        for name, stop, answer in stops:
+            front_end = self.running()
+            self.want(self.maps(0), front_end.serve(), f"the start before {name}")
+            mark = served.mark()
+            self.want(answer, stop(front_end), f"the answer to {name}")
+            front_end.started = False
+            served.wait_log(rf"stopped \({name}\)", mark)
+            self.mapped_file(provider, PAGE)
+            self.want(False, front_end.pending(0.3), f"a request after {name}")
+            self.want(None, front_end.flush(0.3), f"the answer to a flush after {name}")
+            self.want("0", front_end.call(fe.SET_OWNER), "SET_OWNER")
+            self.want("0", front_end.start(base=0), f"a start after {name}")
+            self.want([("map", 0, 0, PAGE, 1), ("map", 0, PAGE, PAGE, 0)], front_end.serve(), f"the start after {name}")
+            self.want(0, front_end.flush(), f"a flush of the start after {name}")
+            front_end.close()
+            self.want("0", provider.unmap(shm_offset=PAGE), "unmap when it has gone")
+
     def test_reboot(self):
         """After a reset of which nobody tells, all is announced again."""
         served = self.serve()

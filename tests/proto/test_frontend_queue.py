@@ -388,6 +388,15 @@ class Tables(FrontEndCase):
         self.want("0", other.start(base=0, extra=[(1 << 40, 4 << 30, 1 << 50, 0)], extra_fds=[big]), "another front-end's start")
         self.want(0, other.flush(), "its flush")
 
+    def test_the_largest_memory(self):
+        """32 TiB divided by --max-front-ends, as mrshared(8) says."""
+        self.need(not self.sanitized, "AddressSanitizer has the address space")
+        self.serve("--max-front-ends", "4")
+        big = self.memfd(1 << 44)
+        front_end = self.negotiated()
+        for size, answer in ((8 << 40, "0"), ((8 << 40) + PAGE, "-E2BIG")):
+            self.want(answer, front_end.call(fe.SET_MEM_TABLE, table((0, size, 0, 0)), [big]), f"a memory of {size} bytes")
+
     def test_files_that_hang(self):
         """Fds of a file system whose server does not answer, in every message that takes one: everybody else is served."""
         with self.fuse() as server:

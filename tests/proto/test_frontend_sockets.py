@@ -172,6 +172,21 @@ class Sockets(FrontEndCase):
         self.want(0, process.wait(10), "exit code")
         self.want(True, os.path.exists(self.front_path), "the socket file that is not ours")
 
+    def test_two_listening_fds(self):
+        """--fd counts each time: front-ends come through both."""
+        self.with_fd_3()
+        other_path = self.front_path + "2"
+        with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+            for listening, path in ((one, self.front_path), (other, other_path)):
+                listening.bind(path)
+                listening.listen()
+            other.set_inheritable(True)
+            process = self.passed(one, "--fd", str(other.fileno()), inherit=[other.fileno()])
+        for path in (self.front_path, other_path, self.front_path):
+            self.want(0, self.running(path=path).flush(), f"a flush through {path}")
+        process.send_signal(signal.SIGTERM)
+        self.want(0, process.wait(10), "exit code")
+
     def test_two_connected_fds(self):
         """The daemon ends with the front-end of a connected --fd: a second one is refused."""
         self.with_fd_3()

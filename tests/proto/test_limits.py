@@ -1,11 +1,15 @@
 # test_limits.py: the daemon's own limits and the system's: mappings, bytes, providers, open files.
 # SPDX-License-Identifier: BSD-2-Clause
+import os
+import re
 import resource
 import time
 
 import daemon
 from case import PROMPT, Case
 from wire import M, MAP, PAGE, map_message
+
+PAGE_8 = os.path.join(os.path.dirname(__file__), "..", "..", "man", "mrshared.8")
 
 
 class Limits(Case):
@@ -156,6 +160,47 @@ class Limits(Case):
         with open("/proc/sys/vm/max_map_count") as file:
             areas = int(file.read())
         self.want_refused(("--max-mappings", "10000000"), (), ("10000000",))
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.need(hard > areas + 1000, f"{hard} open files are fewer than the {areas} map areas: those are missed first")
-        self.want_refused(("--max-mappings", str(areas), "--max-providers", "1"), (), ("max_map_count", str(areas)))
+        self.want_refused(("--max-mappings", str(areas)), (), ("max_map_count", str(areas)))
+
+    def needed(self, pattern, *options, limits=()):
+        """The figure in the text that refuses to start."""
+        _, _, said = daemon.run(self.binary, "--no-rdma", "--provider-socket", self.path, "--shmem", "0:64M", *options, limits=limits)
+        found = re.search(pattern, said)
+        self.want(True, found is not None, f"{options}: a refusal that matches {pattern!r} ({said!r})")
+        return int(found[1])
+
+    def figures(self, unit):
+        """The figures that SYSTEM LIMITS of mrshared(8) has for files or maps."""
+        with open(PAGE_8, encoding="utf-8") as page:
+            limits = page.read().split(".Sh SYSTEM LIMITS")[1].split(".El")[0]
+        item = next(item for item in limits.split(".It")[1:] if unit in item)
+        return {int(figure) for figure in re.findall(r"\d+", item)}
+
+    def test_files_of_the_manual(self):
+        """What mrshared(8) says of files is what it refuses to start with."""
+        few = [(resource.RLIMIT_NOFILE, (64, 64))]
+        front_ends = ("--socket-path", os.path.join(self.directory, "front-end"))
+
+        def files(*options):
+            return self.needed(r"need (\d+) open files", *options, limits=few)
+        one = files("--max-providers", "1", "--max-mappings", "1")
+        provider = files("--max-providers", "2", "--max-mappings", "1") - one
+        mapping = files("--max-providers", "1", "--max-mappings", "2") - one
+        front_end = files("--max-providers", "1", "--max-mappings", "1", *front_ends, "--max-front-ends", "1") - one
+        self.want(self.figures("files"),
+                  {provider, front_end, mapping, one - provider - mapping, files(), files(*front_ends)}, "figures for files")
+
+    def test_maps_of_the_manual(self):
+        """Likewise of maps."""
+        with open("/proc/sys/vm/max_map_count") as file:
+            half = int(file.read()) // 2
+        front_ends = ("--socket-path", os.path.join(self.directory, "front-end"), "--max-front-ends")
+
+        def maps(mappings, *options):
+            return self.needed(r"vm.max_map_count = (\d+)", "--max-mappings", str(mappings), *options)
+        some = maps(half)
+        mapping = maps(half + 1) - some
+        front_end = maps(half, *front_ends, "1") - some
+        own = some - mapping * half
+        defaults = mapping * 4096 + own
+        self.want(self.figures("maps"), {mapping, front_end, own, defaults, defaults + 16 * front_end}, "figures for maps")

@@ -133,6 +133,9 @@ class Options(Case):
             self.want((0, ""), (code, said), "exit code and standard error of --help")
             for flag in FLAGS:
                 self.want(True, re.search(re.escape(flag) + r"\b", out) is not None, f"{flag} in --help")
+            usage, _, _ = out.partition("Shares memory")
+            self.want({"--shmem", "--rdma-listen", "--no-rdma"}, set(re.findall(r"--[a-z-]+", re.sub(r"\[.*?\]", "", usage))),
+                      "flags that are not optional in the usage line")
         self.want([], os.listdir(self.directory), "what was made beside the socket")
 
     def test_version(self):

@@ -132,24 +132,36 @@ class Guest:
 
     def command(self, name, **arguments):
         """A command of its monitor, and what that returns."""
+        answer = self.execute(name, arguments)
+        if "error" in answer:
+            raise Wrong(f"{self.name}: {name}", "no error of QEMU", answer["error"]["desc"])
+        return answer["return"]
+
+    def refusal(self, name, **arguments):
+        """What QEMU says to a command that it refuses."""
+        answer = self.execute(name, arguments)
+        if "error" not in answer:
+            raise Wrong(f"{self.name}: {name}", "an error of QEMU", answer["return"])
+        return answer["error"]["desc"]
+
+    def execute(self, name, arguments):
         if not self.greeted:
-            self.answer("greeting", "QMP")
+            self.answer("greeting", {"QMP"})
             self.greeted = True
             self.command("qmp_capabilities")
         self.monitor.socket.sendall(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
-        return self.answer(name, "return")
+        return self.answer(name, {"return", "error"})
 
-    def answer(self, name, key):
+    def answer(self, name, keys):
+        """The next line of its monitor that has one of these, and is no event."""
         deadline = time.monotonic() + ANSWER
         while True:
             line = self.monitor.next(deadline)
             if line is None:
                 raise Wrong(f"{self.name}: {name}", f"an answer of QEMU within {ANSWER} s", self.last_words())
             answer = json.loads(line)
-            if "error" in answer:
-                raise Wrong(f"{self.name}: {name}", "no error of QEMU", answer["error"]["desc"])
-            if key in answer:
-                return answer[key]
+            if keys & answer.keys():
+                return answer
 
     def maps(self, name):
         """How often QEMU maps a file whose path ends so."""

@@ -1,4 +1,4 @@
-# test_states.py: devices that stop and start: pause, reset, driver unbind; with changes meanwhile, and with a full table.
+# test_states.py: devices that stop and start: pause, reset, driver unbind; with changes meanwhile, with a full table; and states that QEMU refuses.
 # SPDX-License-Identifier: BSD-2-Clause
 import time
 
@@ -153,3 +153,19 @@ class States(GuestCase):
             self.want_written(guest, base, 4096, f"after reset {number}")
             for slot in range(len(slots)):
                 self.want_soon(guest, "", 2 * M * (1 + slot), "what was removed meanwhile")
+
+    def test_migration_and_snapshots(self):
+        """QEMU refuses both because of this device; guest and sharing go on."""
+        served = self.serve()
+        provider = self.provider(served)
+        memory = self.share(provider, "memory")
+        guest = self.guest().ready()
+        blocked = "blocked by non-migratable device '0000:00:01.0/vhost-user-test-device'"
+        self.want_in(blocked, guest.refusal("migrate", uri="exec:cat >/dev/null"), "what QEMU says to migrate")
+        self.want_in(blocked, guest.command("human-monitor-command", **{"command-line": "savevm one"}),
+                     "what QEMU says to savevm")
+        guest.want_alive()
+        self.want_read(guest, "memory", 0, "the memory after both")
+        self.want_written(guest, memory, 4096, "after both")
+        self.share(provider, "more", shm_offset=memory.size)
+        self.want_soon(guest, "more", memory.size, "memory that comes after both")

@@ -241,23 +241,42 @@ void cm_channel_free(struct rdma_event_channel **channel)
 	*channel = NULL;
 }
 
-int cm_next_event(struct rdma_event_channel *channel, struct cm_event *ret_event)
+/* What librdmacm gives, by a pointer to it. */
+struct fake_cm_event {
+	struct rdma_cm_event base;
+	struct cm_event event;
+};
+
+int cm_take_event(struct rdma_event_channel *channel, struct rdma_cm_event **ret_event)
 {
+	INJECT();
+	struct fake_cm_event *taken = calloc(1, sizeof(*taken));
 	int r = -EAGAIN;
 	pthread_mutex_lock(&lock);
 	while (r < 0 && cm_head != cm_tail) {
-		*ret_event = cm_queue[cm_head++ % QUEUE];
-		r = ret_event->id ? 0 : -EAGAIN; /* NULL: its id has been freed meanwhile */
+		taken->event = cm_queue[cm_head++ % QUEUE];
+		r = taken->event.id ? 0 : -EAGAIN; /* NULL: its id has been freed meanwhile */
 	}
-	if (r == 0) {
-		ret_event->context = ret_event->id->context;
-		if (ret_event->param.private_data)
-			ret_event->param.private_data = ret_event->private_data;
-	} else {
+	if (r < 0)
 		clear_fd(channel->fd);
-	}
+	counts.cm_events += r == 0;
 	pthread_mutex_unlock(&lock);
+	if (r < 0)
+		free(taken);
+	else
+		*ret_event = &taken->base;
 	return r;
+}
+
+void cm_ack_event(struct rdma_cm_event *event, struct cm_event *ret_event)
+{
+	struct fake_cm_event *taken = (struct fake_cm_event *)event;
+	*ret_event = taken->event;
+	ret_event->context = ret_event->id->context;
+	if (ret_event->param.private_data)
+		ret_event->param.private_data = ret_event->private_data;
+	free(taken);
+	count(&counts.cm_events, -1);
 }
 
 const char *cm_event_name(enum rdma_cm_event_type type)

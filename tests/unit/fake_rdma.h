@@ -27,6 +27,7 @@ void fake_on_call(const char *function, void (*hook)(void));
 /* How many there are now. */
 struct fake_counts {
 	int pds, mrs, cqs, qps, ids, comp_channels;
+	int cm_events; /* taken and not acknowledged */
 };
 struct fake_counts fake_counts(void);
 

@@ -20,8 +20,8 @@
 enum { STOP_END_MS = 200, REVOKE_MS = 1000, KEEPALIVE_S = 5, MAX_PEERS = 200, MAPPINGS_MAX = 64, PEERS_MAX = 512 };
 
 static struct event_loop *loop;
-static struct worker_pool *pool, *connector;
-static struct event_source *pool_source, *connector_source;
+static struct worker_pool *pool, *connector, *taker;
+static struct event_source *pool_source, *connector_source, *taker_source;
 static struct publish *publish;
 static struct sockaddr_storage listen_addresses[2];
 static struct publish_allow allow[] = {
@@ -97,7 +97,10 @@ static int try_open(struct err *err)
 	event_io_set(pool_source, EVENT_READ);
 	connector_source = event_io_new(loop, worker_pool_fd(connector), on_pool, connector);
 	event_io_set(connector_source, EVENT_READ);
-	return publish_new(loop, &config, connector, pool, &ops, NULL, &publish, err);
+	ck_assert_int_eq(worker_pool_new("test", 1, 1, &taker), 0);
+	taker_source = event_io_new(loop, worker_pool_fd(taker), on_pool, taker);
+	event_io_set(taker_source, EVENT_READ);
+	return publish_new(loop, &config, taker, connector, pool, &ops, NULL, &publish, err);
 }
 
 static void open_publish(void)
@@ -117,11 +120,14 @@ static void close_publish(void)
 	ck_assert_int_eq(fake_counts().cqs, 0);
 	ck_assert_int_eq(fake_counts().pds, 0);
 	ck_assert_int_eq(fake_counts().comp_channels, 0);
+	ck_assert_int_eq(fake_counts().cm_events, 0);
 	ck_assert_int_eq(fake_context_holds(), 0);
 	event_source_free(&pool_source);
 	event_source_free(&connector_source);
+	event_source_free(&taker_source);
 	worker_pool_free(&pool);
 	worker_pool_free(&connector);
+	worker_pool_free(&taker);
 	fake_loop_free(&loop);
 }
 
@@ -643,6 +649,39 @@ START_TEST(anything_may_happen_while_a_queue_pair_is_made)
 		ck_assert_uint_eq(done_count, 1);
 	else
 		fake_event(other, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* Taking an event may wait for whatever opens or closes a device: the daemon does not, nor does its end. */
+START_TEST(events_are_taken_by_a_worker)
+{
+	open_publish();
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	unsigned int taken = fake_calls("cm_take_event");
+	event_io_set(taker_source, 0);
+	struct fake_connection *next = knock(0, "10.0.0.10");
+	ck_assert(!next->accepted && !next->rejected);
+	add(1);
+	ck_assert_uint_eq(notice(peer).generation, 2);
+	ack(peer, 1, 2);
+	ck_assert_uint_eq(fake_calls("cm_take_event"), taken);
+	if (_i) {
+		publish_stop(publish, on_done, NULL);
+		run(400);
+		ck_assert_uint_eq(done_count, 0);
+		run(200);
+		ck_assert_uint_eq(done_count, 1);
+		publish_free(&publish);
+		ck_assert_int_eq(fake_counts().pds, FAKE_DEVICES); /* what the worker needs is still there */
+		return;
+	}
+	event_io_set(taker_source, EVENT_READ);
+	run(0);
+	ck_assert(next->accepted);
+	fake_event(next, RDMA_CM_EVENT_DISCONNECTED);
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
 }
@@ -1606,6 +1645,7 @@ static void add_peer_tests(TCase *tcase)
 	tcase_add_test(tcase, peers_are_bounded);
 	tcase_add_test(tcase, a_peer_that_cannot_be_served_is_rejected);
 	tcase_add_loop_test(tcase, anything_may_happen_while_a_queue_pair_is_made, 0, 12);
+	tcase_add_loop_test(tcase, events_are_taken_by_a_worker, 0, 2);
 	tcase_add_test(tcase, any_event_comes_in_any_state);
 	tcase_add_loop_test(tcase, who_breaks_the_protocol_is_dropped, 0, 9);
 	tcase_add_test(tcase, silence_is_broken_and_silent_peers_are_dropped);

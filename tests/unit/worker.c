@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/worker.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -182,6 +183,37 @@ static void assert_most(struct worker_pool *pool, bool big, unsigned int most)
 	worker_pool_free(&pool);
 }
 
+static unsigned int thread_count(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	ck_assert_ptr_nonnull(tasks);
+	unsigned int count = 0;
+	for (struct dirent *entry; (entry = readdir(tasks));)
+		count += entry->d_name[0] != '.';
+	closedir(tasks);
+	return count;
+}
+
+START_TEST(a_burst_makes_no_more_threads_than_it_has_jobs)
+{
+	enum { BURST = 12 };
+	unsigned int before = thread_count();
+	struct worker_pool *pool = new_pool(64, 2);
+	int gate[2];
+	ck_assert_int_eq(pipe(gate), 0);
+	struct test_job jobs[BURST];
+	for (int i = 0; i < BURST; i++) {
+		jobs[i] = make_job(i, false, gate[0]);
+		worker_pool_submit(pool, &jobs[i].job);
+	}
+	sleep_while(are_fewer_started, BURST);
+	ck_assert_uint_le(thread_count(), before + 1 + BURST); /* and the one that there always is */
+	ck_assert_int_eq(write(gate[1], "0123456789ab", BURST), BURST);
+	collect_until(pool, BURST);
+	worker_pool_free(&pool);
+}
+END_TEST
+
 START_TEST(threads_are_bounded)
 {
 	assert_most(new_pool(3, 1), false, 3);
@@ -329,6 +361,7 @@ Suite *suite_worker(void)
 		small_jobs_pass_hanging_big_ones,
 		big_jobs_never_take_the_last_thread,
 		one_thread_runs_big_jobs_too,
+		a_burst_makes_no_more_threads_than_it_has_jobs,
 		threads_are_bounded,
 		the_bound_is_raised_and_not_lowered,
 		big_jobs_are_bounded,

@@ -1,6 +1,6 @@
 # Read-only mappings, and memory that the kernel does not pin writable.
-# Cases 24 and 25.
 # SPDX-License-Identifier: BSD-2-Clause
+# Cases 24 and 25.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

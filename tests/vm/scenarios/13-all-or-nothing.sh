@@ -1,6 +1,6 @@
 # All or nothing over all devices: what one device refuses is not published on the other.
-# Case 26.
 # SPDX-License-Identifier: BSD-2-Clause
+# Case 26.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

@@ -1,6 +1,6 @@
 # A provider or peer that is killed: what it had of the daemon goes, and everybody else stays.
-# Case 18.
 # SPDX-License-Identifier: BSD-2-Clause
+# Case 18.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

@@ -1,6 +1,6 @@
 # Revocation: who acknowledges stays, who is late or stopped is dropped, and the provider gets its promise.
-# Cases 23, 30 and 32.
 # SPDX-License-Identifier: BSD-2-Clause
+# Cases 23, 30 and 32.
 # limit: 400
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

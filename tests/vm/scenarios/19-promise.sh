@@ -1,6 +1,6 @@
 # The promise to a provider: after the answer to its unmap no remote byte lands in its memory, whatever a peer does.
-# Case 39.
 # SPDX-License-Identifier: BSD-2-Clause
+# Case 39.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

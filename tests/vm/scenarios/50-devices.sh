@@ -1,6 +1,6 @@
 # Devices that are not there at the start, that go under load and come back, again and again.
-# Case 33.
 # SPDX-License-Identifier: BSD-2-Clause
+# Case 33.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

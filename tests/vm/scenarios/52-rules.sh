@@ -1,6 +1,6 @@
 # A peer on bare verbs breaks the rules of the protocol: it alone is rejected or dropped, and the log says why.
-# Cases 30 and 34.
 # SPDX-License-Identifier: BSD-2-Clause
+# Cases 30 and 34.
 # limit: 300
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

@@ -1,6 +1,6 @@
 # A slow, a stopped and a vanished peer: each is dropped by its limit, and the others notice nothing.
-# Cases 30 and 31.
 # SPDX-License-Identifier: BSD-2-Clause
+# Cases 30 and 31.
 # limit: 200
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh

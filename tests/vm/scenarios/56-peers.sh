@@ -1,6 +1,6 @@
 # Case 29: 64 peers at once, one more than may be, 500 connects and disconnects: served, told, flat.
-# By the default limits, and 10,000 times: long-crowd.
 # SPDX-License-Identifier: BSD-2-Clause
+# By the default limits, and 10,000 times: long-crowd.
 # limit: 600
 # shellcheck source=tests/vm/peers.sh
 . /mrshare/tests/vm/peers.sh
