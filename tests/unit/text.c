@@ -249,10 +249,8 @@ END_TEST
 /* What terminals obey comes from peers in names, and goes out in no form of a line. */
 START_TEST(log_json_is_harmless)
 {
-	static const char *const texts[] = { "\x7f", "\xc2\x80",
-		"\xc2\x9b"
-		"2J",
-		"\xc2\x9f", "\x1b[2J", "\n", "\xff", "\xc2" };
+	static const char *const texts[] = { "\x7f", "\xc2\x80", "\xc2\x9bK", "\xc2\x9f", "\x1b[2J", "\n", "\xff",
+		"\xc2" };
 	int fd = catch_stderr();
 	log_set_json();
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
