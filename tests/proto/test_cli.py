@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 import os
 import re
+import select
 import signal
 import subprocess
 
@@ -201,11 +202,12 @@ class Cli(Case):
             env=daemon.ENVIRONMENT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(process.kill)
         self.addCleanup(served.go_on)
+        self.addCleanup(process.stderr.close)
+        self.want(True, bool(select.select([process.stderr], [], [], 15)[0]), "whether it says what it waits for")
         self.want(f"mrshare: waiting for the daemon at {self.path} to map 8 KiB\n", process.stderr.readline().decode(),
                   "the error of a map whose daemon is stopped")
         process.send_signal(signal.SIGINT)
         self.want(-signal.SIGINT, process.wait(10), "its exit code")
-        process.stderr.close()
         served.go_on()
 
     def test_output_that_fails(self):
