@@ -228,7 +228,7 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 	if (result.unsealed && rules->refuse_unsealed)
 		return err_set(err, -EPERM,
 			"the file can be truncated, and --unsealed=refuse is set: use a memfd made with "
-			"MFD_ALLOW_SEALING");
+			"MFD_ALLOW_SEALING, or device DAX");
 	/* It may have shrunk before the seal. */
 	struct stat st;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))

@@ -189,6 +189,22 @@ class Static(Case):
         starts = [served.maps_of(file)[0].start for file in files]
         self.want([starts[0], starts[0] + 2 * PAGE, starts[0] + 4 * PAGE], starts, "places")
 
+    def test_static_can_be_truncated(self):
+        """The warning says what whoever wrote the flag can do; --unsealed=refuse takes no file."""
+        for place in (self.logs, "/dev/shm"):
+            path = os.path.join(place, f"mrshare-test-{os.getpid()}")
+            with open(path, "wb") as file:
+                self.addCleanup(os.unlink, path)
+                file.truncate(PAGE)
+            served = self.start("--map", f"shmid=0,path={path}")
+            warning = next(line for line in served.log().splitlines() if "can be truncated" in line)
+            self.want_in("let nobody truncate it", warning, "the warning")
+            self.want(False, "memfd" in warning, f"whether it speaks of a memfd: {warning}")
+            served.end()
+            failed = self.start("--map", f"shmid=0,path={path}", "--unsealed=refuse", ready=False)
+            self.want(1, failed.wait(5), f"exit code with {path}")
+            self.want_in("--unsealed=refuse is set", failed.log(), "the message")
+
     def test_static_errors_at_start(self):
         """What cannot be mapped ends the start: one line that names it, no socket file."""
         good = self.path_of(self.file(4 * PAGE))
