@@ -294,6 +294,8 @@ static int start(struct err *err)
 	const struct options *options = &self.options;
 	self.map_file.settings = *options;
 	int r = start_log(err);
+	if (options->no_rdma && options->allow_count)
+		log_warning("--allow admits nobody: with --no-rdma there are no peers");
 	if (r == 0 && options->map_file)
 		r = mapfile_read(options->map_file, options, &self.map_file, err);
 	log_set_level(self.map_file.settings.log_level);

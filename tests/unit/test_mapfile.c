@@ -113,6 +113,9 @@ static const struct {
 	{ "help", "maps:1: help: it cannot change" },
 	{ "log-level =debug", "maps:1: 'log-level =debug'" },
 	{ "max-mappings=", "maps:1: max-mappings" },
+	{ "max-mappings=6,7", "maps:1: max-mappings: '6,7': EACH" },
+	{ "\nmax-bytes=4K,8K", "maps:2: max-bytes: '4K,8K': EACH" },
+	{ "shmid=0,path=/a,offset=4K,offset=0", "maps:1: offset= is given twice" },
 };
 
 START_TEST(names_the_line_that_is_wrong)
