@@ -164,6 +164,12 @@ static int look_at_file(int fd, struct file_facts *ret_facts, struct err *err)
 	return 0;
 }
 
+int admission_check_kind(int fd, struct err *err)
+{
+	struct file_facts facts;
+	return look_at_file(fd, &facts, err);
+}
+
 /* Seals the file against shrinking if it takes seals; says whether it can still shrink. */
 static bool is_unsealed(int fd)
 {

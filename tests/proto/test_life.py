@@ -209,12 +209,18 @@ class Static(Case):
     def test_static_errors_at_start(self):
         """What cannot be mapped ends the start: one line that names it, no socket file."""
         good = self.path_of(self.file(4 * PAGE))
+        empty, odd = self.file(0, name="empty"), self.file(PAGE + 1, name="odd")
         os.mkfifo(os.path.join(self.logs, "fifo"))
         for spec, names in ((f"shmid=0,path={self.logs}/missing", "missing"), (f"shmid=0,path={self.directory}", self.directory),
                             (f"shmid=9,path={good}", "9"), (f"shmid=0,path={good},len=20480", "file"),
                             (f"shmid=0,path={good},offset=1M", "file"), (f"shmid=0,path={good},shm-offset=64M", ""),
                             (f"shmid=0,path={good},shm-offset=65532K", ""), (f"shmid=0,path={self.logs}/fifo", "fifo"),
-                            ("shmid=0,path=/dev/null,len=4096", "/dev/null")):
+                            ("shmid=0,path=/dev/null,len=4096", "/dev/null"), ("shmid=0,path=/dev/null", "/dev/null: it is no regular file"),
+                            (f"shmid=0,path={self.directory},ro", f"{self.directory}: it is no regular file"),
+                            (f"shmid=0,path={self.path_of(empty)}", "empty: the file is empty\n"),
+                            (f"shmid=0,path={self.path_of(empty)},offset=4K", "empty: the file is empty\n"),
+                            (f"shmid=0,path={good},offset=16K", "the file has 16 KiB, none of it from offset on\n"),
+                            (f"shmid=0,path={self.path_of(odd)}", "give a len that is a multiple of 4096")):
             failed = self.start("--map", spec, ready=False)
             self.want(True, failed.wait(5) in (1, 2), f"{spec}: exit code 1 or 2 ({failed.process.returncode})")
             self.want_in(names, failed.log(), f"{spec}: the message")
