@@ -243,7 +243,7 @@ int mrshare_compare_swap(struct mrshare *conn, uint8_t shmid, uint64_t shm_offse
  * must be writable and outlive the buffer, which must not be unregistered while an operation uses it. It may be
  * unregistered after mrshare_close(). Without a connection it is registered at the next connect, whose time limit does
  * not count how long that takes; other calls on the connection wait for it. Where memory cannot be registered when a
- * connection is made anew, transfers copy. */
+ * connection is made anew, transfers copy. -EINVAL: a size of 0. */
 int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struct mrshare_buffer **ret_buffer);
 void mrshare_buffer_unregister(struct mrshare_buffer **buffer);
 

@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 
 enum { KINDS_MAX = 64 };
 
@@ -66,6 +67,7 @@ static void write_count(struct kind *kind, log_emit_fn *emit)
 		took_ms / 1000, took_ms % 1000 / 100);
 	size_t len = strlen(record->text), max = sizeof(record->text) - 1 - (size_t)n;
 	strcpy(record->text + (len < max ? len : max), count);
+	text_sanitize(record->text); /* what was cut may be half a character */
 	emit(record);
 }
 

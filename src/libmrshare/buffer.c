@@ -46,8 +46,10 @@ int mrshare_buffer_register(struct mrshare *conn, void *addr, size_t size, struc
 	int r = conn_enter(conn, __func__);
 	if (r < 0)
 		return r;
-	struct mrshare_buffer *buffer = calloc(1, sizeof(*buffer));
-	if (!buffer)
+	struct mrshare_buffer *buffer = size ? calloc(1, sizeof(*buffer)) : NULL;
+	if (!size)
+		r = err_set(&err, -EINVAL, "a buffer of size 0");
+	else if (!buffer)
 		r = err_set(&err, -ENOMEM, "out of memory");
 	else
 		*buffer = (struct mrshare_buffer){ .forks = conn->forks, .conn = conn, .addr = addr, .size = size };

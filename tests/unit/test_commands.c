@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,11 +203,12 @@ START_TEST(output_that_fails_is_a_failure)
 }
 END_TEST
 
+static const char *watch_line = "watch 10.0.0.1";
 static int watch_status;
 
 static void *watch(void *data)
 {
-	watch_status = run(&cli_watch, "watch 10.0.0.1");
+	watch_status = run(&cli_watch, watch_line);
 	fflush(stdout);
 	close(STDOUT_FILENO);
 	return NULL;
@@ -255,6 +257,65 @@ START_TEST(a_watch_ends_with_its_daemon)
 }
 END_TEST
 
+/* Reads until there is a line that begins with `wanted`, 5 s at most, and returns it with what follows. */
+static const char *await_line(int fd, char *text, size_t size, const char *wanted)
+{
+	size_t used = strlen(text);
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	for (;;) {
+		const char *line = text;
+		while (line && strncmp(line, wanted, strlen(wanted)) != 0)
+			line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+		if (line && strchr(line, '\n'))
+			return line;
+		ssize_t n = poll(&readable, 1, 5000) == 1 ? read(fd, text + used, size - 1 - used) : 0;
+		ck_assert_msg(n > 0, "wanted a line that begins with %s, got %s", wanted, text);
+		used += (size_t)n;
+		text[used] = '\0';
+	}
+}
+
+/* The same mapping at the same place, with another key and another right. */
+START_TEST(a_watch_shows_what_has_changed)
+{
+	static const struct {
+		const char *line, *first, *changed, *before;
+	} forms[] = {
+		{ "watch 10.0.0.1", "         1  added          0  0x0             4 KiB           r--     0x00000065",
+			"         2  changed        0  0x0             4 KiB           rw-     0x00000066", "\n" },
+		{ "watch --json 10.0.0.1", "{\"rkey\":101,", "{\"rkey\":102,",
+			"\"access\":[\"read\",\"write\"],\"change\":\"changed\",\"generation\":2,\"before\":{\"rkey\":"
+			"101," },
+	};
+	struct mrshare_entry entry = fake_entry(1, 0, FAKE_PAGE, MRSHARE_READ);
+	char text[4096] = "";
+	int pipe_fds[2];
+	pthread_t watcher;
+	fake_reset();
+	fake_publish(1, &entry, 1);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	ck_assert_int_ge(dup2(pipe_fds[1], STDOUT_FILENO), 0);
+	close(pipe_fds[1]);
+	watch_line = forms[_i].line;
+	ck_assert_int_eq(pthread_create(&watcher, NULL, watch, NULL), 0);
+	await_line(pipe_fds[0], text, sizeof(text), forms[_i].first);
+
+	entry.access |= MRSHARE_WRITE;
+	entry.view.rkey++;
+	fake_publish(2, &entry, 1);
+	fake_notice(1, 2, NULL, 0);
+	const char *line = await_line(pipe_fds[0], text, sizeof(text), forms[_i].changed);
+	ck_assert_msg(strstr(line, forms[_i].before) != NULL, "wanted %s in %s", forms[_i].before, line);
+	const char *end = _i ? strrchr(line, '{') : NULL;
+	ck_assert_msg(!end || strstr(end, "\"access\":[\"read\"]}}\n"), "wanted the right of before, got %s", line);
+
+	fake.server_id++;
+	fake_disconnect();
+	pthread_join(watcher, NULL);
+	ck_assert_int_eq(watch_status, CLI_FAILED);
+}
+END_TEST
+
 void add_commands_tests(Suite *suite)
 {
 	TCase *tcase = tcase_create("commands");
@@ -266,5 +327,6 @@ void add_commands_tests(Suite *suite)
 	tcase_add_test(tcase, a_daemon_says_nothing_to_the_terminal);
 	tcase_add_test(tcase, output_that_fails_is_a_failure);
 	tcase_add_test(tcase, a_watch_ends_with_its_daemon);
+	tcase_add_loop_test(tcase, a_watch_shows_what_has_changed, 0, 2);
 	suite_add_tcase(suite, tcase);
 }

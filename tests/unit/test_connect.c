@@ -293,6 +293,21 @@ START_TEST(what_is_posted_before_a_connect_ends_too)
 }
 END_TEST
 
+/* Before a connect and after it, so that it does not depend on the device. */
+START_TEST(a_buffer_of_no_bytes_is_none)
+{
+	struct mrshare_buffer *buffer = NULL;
+	char memory[1];
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(mrshare_buffer_register(conn, memory, 0, &buffer), -EINVAL);
+		ck_assert_ptr_null(buffer);
+		ck_assert_str_eq(mrshare_error(), "a buffer of size 0");
+		ck_assert_str_eq(mrshare_error_call(), "mrshare_buffer_register");
+		ck_assert_int_eq(i == 0 ? mrshare_connect(conn, "10.0.0.1") : 0, 0);
+	}
+}
+END_TEST
+
 START_TEST(a_buffer_comes_while_the_daemon_is_asked)
 {
 	static char memory[4096];
@@ -570,6 +585,7 @@ void add_connect_tests(Suite *suite)
 	tcase_add_loop_test(tcase, a_catalog_that_makes_no_sense, 0, 8);
 	tcase_add_test(tcase, a_connect_is_posted);
 	tcase_add_loop_test(tcase, what_is_posted_before_a_connect_ends_too, 0, 2);
+	tcase_add_test(tcase, a_buffer_of_no_bytes_is_none);
 	tcase_add_test(tcase, a_buffer_comes_while_the_daemon_is_asked);
 	tcase_add_loop_test(tcase, pinning_does_not_count_against_the_time_limit, 0, 2);
 	tcase_add_loop_test(tcase, a_time_limit_beyond_every_int, 0, 2);

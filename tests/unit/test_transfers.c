@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,13 @@ static void run_some(void)
 		fake_wait_dispatch(conn);
 }
 
+enum { PIECE = 128 << 10, INLINE_MAX = 220 };
+
+static bool is_small(size_t size)
+{
+	return size > 0 && size <= INLINE_MAX;
+}
+
 START_TEST(bytes_arrive)
 {
 	static const size_t sizes[] = { 0, 1, 7, 220, 221, 4096, 131072, 131073, 1000001, HALF };
@@ -63,8 +71,11 @@ START_TEST(bytes_arrive)
 		ck_assert(size == HALF || memory[size] == 0);
 		for (size_t k = 0; k < size; k++)
 			memory[k] ^= 0x5a;
+		unsigned int inlines = fake.inlines;
 		ck_assert_int_eq(mrshare_write(conn, 0, at, memory, size), 0);
 		ck_assert(memcmp(memory, fake.region + at, size) == 0);
+		/* What is small goes with the work request, be it the last piece of something large. */
+		ck_assert_uint_eq(fake.inlines - inlines, is_small(size % PIECE) ? 1 : 0);
 	}
 	mrshare_buffer_unregister(&buffer);
 }
@@ -520,6 +531,48 @@ START_TEST(threads_survive_losses)
 }
 END_TEST
 
+static void *fail_often(void *data)
+{
+	for (int i = 0; i < 1000; i++) {
+		char byte;
+		ck_assert_int_eq(mrshare_write(conn, 0, HALF, &byte, 1), -ENXIO);
+		ck_assert_int_eq(mrshare_error_code(), -ENXIO);
+		ck_assert_str_eq(mrshare_error_call(), "mrshare_write");
+		ck_assert_ptr_nonnull(strstr(mrshare_error(), "nothing is mapped"));
+	}
+	return NULL;
+}
+
+static void *ask_first(void *data)
+{
+	ck_assert_int_eq(mrshare_error_code(), 0);
+	ck_assert_str_eq(mrshare_error_call(), "");
+	ck_assert_str_eq(mrshare_error(), "");
+	return fail_often(data);
+}
+
+/* Nor does a call that succeeds change it. */
+START_TEST(each_thread_has_its_own_failure)
+{
+	pthread_t thread;
+	char text[300], byte;
+	ck_assert_int_eq(mrshare_connect(conn, "10.0.0.1"), -EISCONN);
+	snprintf(text, sizeof(text), "%s", mrshare_error());
+	ck_assert_str_ne(text, "");
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_first, NULL), 0);
+	for (int i = 0; i < 1000; i++) {
+		ck_assert_int_eq(mrshare_error_code(), -EISCONN);
+		ck_assert_str_eq(mrshare_error_call(), "mrshare_connect");
+		ck_assert_str_eq(mrshare_error(), text);
+		ck_assert_int_eq(mrshare_read(conn, 0, 0, &byte, 1), 0);
+	}
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(mrshare_error_code(), -EISCONN);
+	ck_assert_str_eq(mrshare_error_call(), "mrshare_connect");
+	ck_assert_str_eq(mrshare_error(), text);
+}
+END_TEST
+
 static void *watch_long(void *data)
 {
 	ck_assert_int_eq(mrshare_watch(conn, 1, 0), 0);
@@ -590,6 +643,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(tcase, a_close_in_a_callback_does_nothing);
 	tcase_add_test(tcase, threads_share_a_connection);
 	tcase_add_test(tcase, one_that_waits_holds_up_nobody);
+	tcase_add_test(tcase, each_thread_has_its_own_failure);
 	suite_add_tcase(suite, tcase);
 
 	TCase *threaded = tcase_create("transfers with a thread");
@@ -600,6 +654,7 @@ void add_transfers_tests(Suite *suite)
 	tcase_add_test(threaded, threads_survive_losses);
 	tcase_add_test(threaded, threads_poll);
 	tcase_add_test(threaded, one_that_waits_holds_up_nobody);
+	tcase_add_test(threaded, each_thread_has_its_own_failure);
 	tcase_add_test(threaded, callbacks_post_and_wait);
 	tcase_add_loop_test(threaded, one_is_cancelled, 0, 2);
 	tcase_add_test(threaded, a_close_ends_what_is_outstanding);

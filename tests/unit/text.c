@@ -246,9 +246,52 @@ START_TEST(log_fields)
 }
 END_TEST
 
+/* What terminals obey comes from peers in names, and goes out in no form of a line. */
+START_TEST(log_json_is_harmless)
+{
+	static const char *const texts[] = { "\x7f", "\xc2\x80", "\xc2\x9bK", "\xc2\x9f", "\x1b[2J", "\n", "\xff",
+		"\xc2" };
+	int fd = catch_stderr();
+	log_set_json();
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		char got[4096] = "";
+		log_field("MRSHARE_DEVICE", "a%sz", texts[i]);
+		log_info("a%sz", texts[i]);
+		ssize_t n = read(fd, got, sizeof(got) - 1);
+		ck_assert_int_gt(n, 0);
+		ck_assert_ptr_nonnull(strstr(got, "\"message\":\"a?"));
+		ck_assert_ptr_nonnull(strstr(got, "\"MRSHARE_DEVICE\":\"a?"));
+		for (const unsigned char *byte = (const unsigned char *)got; byte[1]; byte++)
+			ck_assert_msg(*byte >= 0x20 && *byte < 0x7f, "text %zu: wanted plain text, got 0x%02x in %s", i,
+				*byte, got);
+	}
+}
+END_TEST
+
+/* A character on the edge of what a count leaves room for. */
+START_TEST(log_repeats_cut_no_character)
+{
+	for (size_t shift = 0; shift < 4; shift++) {
+		char text[LOG_TEXT_MAX], wanted[LOG_TEXT_MAX];
+		memset(text, 'x', shift);
+		text[shift] = '\0';
+		while (strlen(text) + 4 < sizeof(text))
+			strcat(text, "\xf0\x9f\x98\x80");
+		emitted[0] = '\0';
+		ck_assert_uint_eq(pass("a", text, 14), LOG_REPEATS_WRITTEN);
+		log_repeats_tick(emit, true);
+		snprintf(wanted, sizeof(wanted), "%s", emitted);
+		text_sanitize(wanted);
+		ck_assert_mem_eq(emitted, wanted, strlen(wanted));
+		ck_assert_ptr_nonnull(strstr(emitted, " (repeated 4 times in 0.0 s)|"));
+	}
+}
+END_TEST
+
 Suite *suite_text(void)
 {
 	const TTest *const tests[] = { error_text, long_error, control_characters, log_lines, log_levels, log_long_line,
-		log_unread, log_repeats, log_repeats_of_many, log_repeats_of_long_lines, log_fields };
+		log_unread, log_repeats, log_repeats_of_many, log_repeats_of_long_lines, log_repeats_cut_no_character,
+		log_fields, log_json_is_harmless };
 	return suite_of("text", tests, sizeof(tests) / sizeof(tests[0]));
 }
