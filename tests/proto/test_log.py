@@ -197,7 +197,8 @@ class Json(Case):
         self.want("0", me.map(self.memfd(2 * M), shm_offset=M, len=2 * M), "map")
         self.want("-ENXIO", me.map(self.memfd(name='q"uote\\', flags=0), shmid=9), "map")
         me.close()
-        self.wait_until(lambda: "disconnected" in served.log(), "log", "disconnected", served.log)
+        for word in ("disconnected", "unmapped"):
+            self.wait_until(lambda: f": {word}" in served.log(), "log", word, served.log)
         lines = self.lines(served)
         for line in lines:
             self.want([True] * 3, [key in line for key in ("time", "level", "message")], f"keys of {line}")
