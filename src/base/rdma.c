@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 
@@ -25,6 +26,11 @@ static int code(int r)
 void verbs_init(void)
 {
 	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
+}
+
+bool cm_is_there(void)
+{
+	return access("/dev/infiniband/rdma_cm", F_OK) == 0;
 }
 
 int cm_channel_new(struct rdma_event_channel **ret_channel)

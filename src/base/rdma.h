@@ -20,6 +20,9 @@
  * error. */
 void verbs_init(void);
 
+/* Whether the kernel offers rdma_cm to programs: librdmacm has one error for that and for no device. */
+bool cm_is_there(void);
+
 /* What rdma_cm says of an event, copied, with the event acknowledged: an id may be destroyed at once. */
 struct cm_event {
 	enum rdma_cm_event_type type;

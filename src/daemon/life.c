@@ -16,6 +16,7 @@ const char *life_tag(const struct life *life)
 	if (life->pid) {
 		log_field("MRSHARE_PROVIDER_UID", "%u", life->uid); /* first: repetitions are counted by user */
 		log_field("MRSHARE_PROVIDER_PID", "%d", life->pid);
+		log_field("MRSHARE_PROVIDER", "%" PRIu64, mapping->owner);
 	}
 	log_field("MRSHARE_MAPPING_ID", "%" PRIu64, mapping->id);
 	log_field("MRSHARE_SHMID", "%u", mapping->shmid);

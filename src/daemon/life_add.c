@@ -35,6 +35,7 @@ static void life_announce(struct life *life)
 
 static void life_is_live(struct life *life)
 {
+	const char *name = life_tag(life); /* first: devices can be more than fields have room */
 	char devices[160] = "";
 	size_t used = 0;
 	for (size_t i = 0; life->registration && i < life->registration->device_count; i++) {
@@ -47,13 +48,15 @@ static void life_is_live(struct life *life)
 
 	const struct mapping *mapping = &life->mapping;
 	log_message_id("a03d18c5a45b4bf1a7c2daf206a203a0");
-	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", life_tag(life), mapping_format(mapping).text,
+	log_info("%s: mapped %s, %s, %s, mapping %" PRIu64 "%s", name, mapping_format(mapping).text,
 		size_format(mapping->len).text, mapping->writable ? "read-write" : "read-only", mapping->id, devices);
 	if (life->unsealed)
 		log_warning("%s: the file of mapping %" PRIu64
 			    " can be truncated, which kills every QEMU that maps it and "
-			    "detaches what peers see: use a memfd that can be sealed (--unsealed=refuse insists)",
-			life_tag(life), mapping->id);
+			    "detaches what peers see: %s",
+			life_tag(life), mapping->id,
+			mapping->owner ? "use a memfd that can be sealed (--unsealed=refuse insists)"
+				       : "let nobody truncate it");
 	life->state = LIFE_LIVE;
 	life_announce(life);
 	life_answer(life);

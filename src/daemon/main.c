@@ -294,6 +294,8 @@ static int start(struct err *err)
 	const struct options *options = &self.options;
 	self.map_file.settings = *options;
 	int r = start_log(err);
+	if (options->no_rdma && options->allow_count)
+		log_warning("--allow admits nobody: with --no-rdma there are no peers");
 	if (r == 0 && options->map_file)
 		r = mapfile_read(options->map_file, options, &self.map_file, err);
 	log_set_level(self.map_file.settings.log_level);
@@ -325,13 +327,17 @@ static int start(struct err *err)
 /* What is asked for on standard output, instead of anything else. */
 static int print_and_exit(void)
 {
+	errno = 0;
 	if (self.options.help)
 		options_help();
 	else if (self.options.version)
 		printf("mrshared %s\n", PACKAGE_VERSION);
 	else
 		printf("{\n  \"type\": \"pmem\"\n}\n");
-	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return EXIT_SUCCESS;
+	fprintf(stderr, "mrshared: cannot write to standard output: %s\n", strerror(errno));
+	return EXIT_FAILURE;
 }
 
 static int refuse(const struct err *err)

@@ -347,6 +347,11 @@ int options_parse_line(const char *line, struct options *settings, struct option
 		if (strlen(specs[i].name) == len && strncmp(specs[i].name, line, len) == 0)
 			return parse_setting(&specs[i], equals ? equals + 1 : NULL, settings, err);
 	}
+	if (!strstr(line, "shmid=") && !strstr(line, "path="))
+		return err_set(err, -EINVAL,
+			"'%.100s' is neither a mapping (shmid=N,path=FILE...) nor a setting (NAME=VALUE without "
+			"blanks, such as log-level=debug)",
+			line);
 	struct options_map map;
 	int r = value_map(line, &map, err);
 	if (r < 0)

@@ -71,7 +71,9 @@ int value_total_each(const char *text, int (*parse)(const char *, uint64_t *), u
 	snprintf(each, sizeof(each), "%s", comma ? comma + 1 : total);
 	if (strlen(text) >= sizeof(total) || parse(total, ret_total) < 0 || parse(each, ret_each) < 0 || !*ret_total ||
 		!*ret_each)
-		return err_set(err, -EINVAL, "'%s': wanted TOTAL or TOTAL,PER-PROVIDER, both above 0", text);
+		return err_set(err, -EINVAL, "'%s': wanted TOTAL[,EACH], both above 0", text);
+	if (*ret_each > *ret_total)
+		return err_set(err, -EINVAL, "'%s': EACH, of one provider, is above TOTAL: wanted TOTAL[,EACH]", text);
 	return 0;
 }
 
@@ -150,39 +152,47 @@ static bool next_key(const char **text, char *ret_key, size_t size)
 	return true;
 }
 
-static int parse_map_key(struct options_map *map, bool *have_shmid, const char *key, struct err *err)
-{
-	const char *value = strchr(key, '=');
-	size_t len = value ? (size_t)(value - key) : strlen(key);
-	value = value ? value + 1 : "";
+enum map_key { KEY_SHMID, KEY_PATH, KEY_OFFSET, KEY_LEN, KEY_SHM_OFFSET, KEY_RO, KEY_COUNT };
 
-	if (strcmp(key, "ro") == 0) {
+static const char *const map_keys[KEY_COUNT] = { "shmid=", "path=", "offset=", "len=", "shm-offset=", "ro" };
+
+static int parse_map_value(enum map_key key, const char *value, struct options_map *map, struct err *err)
+{
+	switch (key) {
+	case KEY_SHMID:
+		return parse_shmid(value, &map->shmid, err);
+	case KEY_PATH:
+		if (strlen(value) >= PATH_MAX)
+			return err_set(err, -ENAMETOOLONG, "the path is longer than %d bytes", PATH_MAX - 1);
+		map->path = strdup(value);
+		return map->path ? 0 : no_memory(err);
+	case KEY_OFFSET:
+		return value_page_multiple("offset", value, &map->offset, err);
+	case KEY_SHM_OFFSET:
+		return value_page_multiple("shm-offset", value, &map->shm_offset, err);
+	case KEY_LEN: {
+		int r = value_page_multiple("len", value, &map->len, err);
+		return r < 0 || map->len ? r : err_set(err, -EINVAL, "len must be above 0");
+	}
+	default:
 		map->read_only = true;
 		return 0;
 	}
-	if (len == 5 && strncmp(key, "shmid", len) == 0) {
-		*have_shmid = true;
-		return parse_shmid(value, &map->shmid, err);
-	}
-	if (len == 4 && strncmp(key, "path", len) == 0) {
-		if (strlen(value) >= PATH_MAX)
-			return err_set(err, -ENAMETOOLONG, "the path is longer than %d bytes", PATH_MAX - 1);
-		free(map->path);
-		map->path = strdup(value);
-		return map->path ? 0 : no_memory(err);
-	}
-	if (len == 6 && strncmp(key, "offset", len) == 0)
-		return value_page_multiple("offset", value, &map->offset, err);
-	if (len == 10 && strncmp(key, "shm-offset", len) == 0)
-		return value_page_multiple("shm-offset", value, &map->shm_offset, err);
-	if (len == 3 && strncmp(key, "len", len) == 0) {
-		int r = value_page_multiple("len", value, &map->len, err);
-		if (r == 0 && map->len == 0)
-			return err_set(err, -EINVAL, "len must be above 0");
-		return r;
+}
+
+static int parse_map_key(struct options_map *map, bool have[KEY_COUNT], const char *word, struct err *err)
+{
+	for (enum map_key key = 0; key < KEY_COUNT; key++) {
+		size_t len = strlen(map_keys[key]);
+		if (strncmp(word, map_keys[key], len) != 0 || (key == KEY_RO && word[len]))
+			continue;
+		if (have[key])
+			return err_set(err, -EINVAL, "%s is given twice", map_keys[key]);
+		have[key] = true;
+		return parse_map_value(key, word + len, map, err);
 	}
 	return err_set(
-		err, -EINVAL, "'%s' is unknown: wanted shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", key);
+		err, -EINVAL, "'%s' is unknown: wanted shmid=N,path=FILE[,offset=][,len=][,shm-offset=][,ro]", word);
 }
 
 static int parse_socket_key(struct options_socket *socket, const char *key, struct err *err)
@@ -232,12 +242,12 @@ int value_fd(const char *text, int *ret_fd, struct err *err)
 int value_map(const char *text, struct options_map *ret_map, struct err *err)
 {
 	struct options_map map = { 0 };
-	bool have_shmid = false;
-	char key[4096 + 8];
+	bool have[KEY_COUNT] = { false };
+	char word[4096 + 8];
 	int r = 0;
-	while (r == 0 && next_key(&text, key, sizeof(key)))
-		r = parse_map_key(&map, &have_shmid, key, err);
-	if (r == 0 && (!have_shmid || !map.path || !*map.path))
+	while (r == 0 && next_key(&text, word, sizeof(word)))
+		r = parse_map_key(&map, have, word, err);
+	if (r == 0 && (!have[KEY_SHMID] || !map.path || !*map.path))
 		r = err_set(err, -EINVAL, "wanted at least shmid=N,path=FILE");
 	if (r < 0)
 		free(map.path);

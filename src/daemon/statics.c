@@ -32,6 +32,7 @@ struct static_map {
 	/* A worker's. */
 	int fd;
 	uint64_t size;
+	bool is_device; /* DAX, which has no size */
 	bool kept;    /* in the next set too */
 	bool changed; /* another file is under its name, or none */
 	int look_err; /* errno of what kept us from seeing that; 0: nothing */
@@ -188,12 +189,26 @@ static void on_added(void *data, uint64_t mapping_id, int result, const struct e
 		end(statics);
 }
 
+/* Of one without a len, which goes to the end of the file. */
+static int check_end(const struct static_map *map, struct err *err)
+{
+	if (map->is_device)
+		return err_set(err, -EINVAL, "device DAX tells no length: give a len");
+	if (map->size == 0)
+		return err_set(err, -EINVAL, "the file is empty");
+	if (map->size <= map->map.offset)
+		return err_set(err, -EINVAL, "the file has %s, none of it from offset on", size_format(map->size).text);
+	if (map->size % 4096)
+		return err_set(err, -EINVAL, "the file has %s: give a len that is a multiple of 4096",
+			size_format(map->size).text);
+	return 0;
+}
+
 static int begin(struct static_map *map, struct err *err)
 {
 	const struct options_map *wanted = &map->map;
-	if (!wanted->len && (map->size <= wanted->offset || map->size % 4096))
-		return err_set(err, -EINVAL, "the file has %s: give a len that is a multiple of 4096",
-			size_format(map->size).text);
+	if (!wanted->len && check_end(map, err) < 0)
+		return err->code;
 	struct mrshare_mmap mmap = {
 		.shmid = wanted->shmid,
 		.fd_offset = wanted->offset,
@@ -223,6 +238,11 @@ static void open_run(struct job *job)
 		fd_close(&map->fd);
 		return;
 	}
+	if (admission_check_kind(map->fd, &map->err) < 0) {
+		fd_close(&map->fd);
+		return;
+	}
+	map->is_device = !S_ISREG(st.st_mode);
 	map->size = (uint64_t)st.st_size;
 	map->dev = st.st_dev;
 	map->ino = st.st_ino;

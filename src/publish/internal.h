@@ -192,6 +192,9 @@ int listener_bind(struct rdma_event_channel *channel, const struct sockaddr_stor
 	struct rdma_cm_id **ret_id, struct err *err);
 int listener_listen(struct rdma_cm_id *id, const struct sockaddr_storage *address, struct err *err);
 bool address_is_wildcard(const struct sockaddr_storage *address);
+/* Whether it is none of this host's, which the kernel also knows without RDMA. */
+bool address_is_foreign(const struct sockaddr_storage *address);
+#define FOREIGN_ADDRESS "is no address of this host: `ip address show` lists them"
 #define NO_DEVICE_REMEDY \
 	"`rdma link show` lists the devices, `rdma link add rxe0 type rxe netdev IFACE` makes a soft-RoCE one"
 

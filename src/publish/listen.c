@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/address.h"
+#include "base/fd.h"
 #include "publish/internal.h"
 
 bool address_is_wildcard(const struct sockaddr_storage *address)
@@ -18,6 +20,20 @@ bool address_is_wildcard(const struct sockaddr_storage *address)
 	return in.sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
+bool address_is_foreign(const struct sockaddr_storage *address)
+{
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	memcpy(&in, address, sizeof(in));
+	memcpy(&in6, address, sizeof(in6));
+	in.sin_port = in6.sin6_port = 0;
+	bool is_in6 = address->ss_family == AF_INET6;
+	CLEANUP_CLOSE int fd = socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int r = is_in6 ? bind(fd, (const struct sockaddr *)&in6, sizeof(in6))
+		       : bind(fd, (const struct sockaddr *)&in, sizeof(in));
+	return r < 0 && errno == EADDRNOTAVAIL;
+}
+
 static int explain_listen(const struct sockaddr_storage *address, int code, struct err *err)
 {
 	struct address_text text = address_format((const struct sockaddr *)address);
@@ -25,7 +41,7 @@ static int explain_listen(const struct sockaddr_storage *address, int code, stru
 	case ENODEV:
 		return err_set(err, code, "there is no RDMA device at %s: " NO_DEVICE_REMEDY, text.text);
 	case EADDRNOTAVAIL:
-		return err_set(err, code, "%s is no address of this host: `ip address show` lists them", text.text);
+		return err_set(err, code, "%s " FOREIGN_ADDRESS, text.text);
 	case EADDRINUSE:
 		return err_set(
 			err, code, "%s is in use: another daemon listens there, or choose another port", text.text);

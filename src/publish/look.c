@@ -116,7 +116,7 @@ static int look_channel(struct look *look)
 	int r = look->channel ? 0 : cm_channel_new(&look->channel);
 	struct err err;
 	if (r < 0) {
-		err_set(&err, r, "cannot use rdma_cm: %s: is the module rdma_ucm loaded?", strerror(-r));
+		err_set(&err, r, "cannot use rdma_cm: %s: may this user open /dev/infiniband/rdma_cm?", strerror(-r));
 		note(look, &err);
 	}
 	return r;
@@ -276,15 +276,25 @@ void devices_look(struct publish *publish)
 		event_timer_set(publish->look_timer, LOOK_MORE_MS);
 }
 
+/* A wrong address would look like a missing device. */
 static void warn_of_missing(const struct publish *publish)
 {
+	bool has_cm = publish->channel || cm_is_there();
+	if (!has_cm)
+		log_warning("cannot use rdma_cm: there is no /dev/infiniband/rdma_cm: load its module (modprobe "
+			    "rdma_ucm); mappings are made, but published only when it and an RDMA device are there, "
+			    "which are looked for once a second");
 	for (size_t i = 0; i < publish->listener_count; i++) {
 		const struct listener *listener = &publish->listeners[i];
 		if (listener->listens && (!listener->is_wildcard || publish->device_count))
 			continue;
-		log_warning("there is no RDMA device at %s: mappings are made, but published there only when one "
-			    "comes, which is looked for once a second: " NO_DEVICE_REMEDY,
-			address_format((const struct sockaddr *)&listener->address).text);
+		struct address_text text = address_format((const struct sockaddr *)&listener->address);
+		if (address_is_foreign(&listener->address))
+			log_warning("%s " FOREIGN_ADDRESS "; nothing is published there until it is one", text.text);
+		else if (has_cm)
+			log_warning("there is no RDMA device at %s: mappings are made, but published there only when "
+				    "one comes, which is looked for once a second: " NO_DEVICE_REMEDY,
+				text.text);
 	}
 }
 

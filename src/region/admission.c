@@ -164,6 +164,12 @@ static int look_at_file(int fd, struct file_facts *ret_facts, struct err *err)
 	return 0;
 }
 
+int admission_check_kind(int fd, struct err *err)
+{
+	struct file_facts facts;
+	return look_at_file(fd, &facts, err);
+}
+
 /* Seals the file against shrinking if it takes seals; says whether it can still shrink. */
 static bool is_unsealed(int fd)
 {
@@ -228,7 +234,7 @@ int admission_check_file(int fd, const struct admission_request *request, const 
 	if (result.unsealed && rules->refuse_unsealed)
 		return err_set(err, -EPERM,
 			"the file can be truncated, and --unsealed=refuse is set: use a memfd made with "
-			"MFD_ALLOW_SEALING");
+			"MFD_ALLOW_SEALING, or device DAX");
 	/* It may have shrunk before the seal. */
 	struct stat st;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))

@@ -24,6 +24,9 @@ bool admission_kernel_pins_read_only(void);
  * the seals do not allow what is asked. */
 int admission_check_fd(int fd, bool writable, struct err *err);
 
+/* Whether it is of a kind that can be mapped at all, else -ENODEV; may block, as below. */
+int admission_check_kind(int fd, struct err *err);
+
 struct admission_request {
 	uint64_t shm_offset, fd_offset, len;
 	bool writable;

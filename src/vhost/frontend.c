@@ -81,7 +81,8 @@ static int admit(
 	struct frontends *frontends, const struct frontend_socket *socket, int fd, bool is_sole, struct err *err)
 {
 	if (frontends->count >= frontends->config->max_frontends)
-		return err_set(err, -EMFILE, "%u front-ends are connected (--max-front-ends)", frontends->count);
+		return err_set(err, -EMFILE, "no more than %u may be connected (--max-front-ends)",
+			frontends->config->max_frontends);
 	struct frontend *frontend;
 	int r = session_new(frontends, socket, fd, is_sole, &frontend, err);
 	if (r < 0)
@@ -320,8 +321,7 @@ int frontends_open(struct frontends *frontends, const struct frontend_socket *so
 	if (frontends->has_sole)
 		return err_set(err, -EINVAL,
 			"--fd %d: another --fd is a connection as well, and the daemon ends with its front-end: give "
-			"one "
-			"connection, or sockets that listen",
+			"one connection, or sockets that listen",
 			socket->fd);
 	frontends->has_sole = true;
 	return admit(frontends, socket, socket->fd, true, err);

@@ -56,6 +56,15 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+static int explain_lock(const struct listener *listener, int code, struct err *err)
+{
+	const char *slash = strrchr(listener->path, '/');
+	if (code == -ENOENT && slash)
+		return err_set(err, code, "cannot make the lock file %s: %s: make the folder %.*s",
+			listener->lock_path, strerror(-code), (int)(slash - listener->path), listener->path);
+	return err_set(err, code, "cannot make the lock file %s: %s", listener->lock_path, strerror(-code));
+}
+
 /* A lock file may be removed by its last owner between our open and our lock: then it is no longer the one at the path.
  */
 static int lock_path(struct listener *listener, struct err *err)
@@ -64,8 +73,7 @@ static int lock_path(struct listener *listener, struct err *err)
 	for (;;) {
 		CLEANUP_CLOSE int fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
-			return err_set(
-				err, -errno, "cannot make the lock file %s: %s", listener->lock_path, strerror(errno));
+			return explain_lock(listener, -errno, err);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			if (errno == EWOULDBLOCK)
 				return err_set(err, -EADDRINUSE,

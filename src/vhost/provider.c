@@ -355,8 +355,8 @@ static int on_accept(void *data, int fd)
 	if (providers->count >= providers->config->max_providers) {
 		log_field("MRSHARE_PROVIDER_UID", "%u", cred.uid);
 		log_field("MRSHARE_PROVIDER_PID", "%d", cred.pid);
-		log_warning("provider (pid %d, uid %u): refused: %u providers are connected (--max-providers)",
-			cred.pid, cred.uid, providers->count);
+		log_warning("provider (pid %d, uid %u): refused: no more than %u may be connected (--max-providers)",
+			cred.pid, cred.uid, providers->config->max_providers);
 		return -EMFILE;
 	}
 	struct provider *provider = calloc(1, sizeof(*provider));

@@ -112,6 +112,7 @@ class Providers(Case):
     def test_connects_and_leaves_at_once(self):
         for _ in range(200):
             self.provider(self.served).close()
+        self.served.settled()  # the ends of more than --max-providers may be unseen
         self.want_served(self.provider(self.served), self.memfd())
 
     def test_many_providers_at_once(self):
@@ -189,15 +190,37 @@ class Static(Case):
         starts = [served.maps_of(file)[0].start for file in files]
         self.want([starts[0], starts[0] + 2 * PAGE, starts[0] + 4 * PAGE], starts, "places")
 
+    def test_static_can_be_truncated(self):
+        """The warning says what whoever wrote the flag can do; --unsealed=refuse takes no file."""
+        for place in (self.logs, "/dev/shm"):
+            path = os.path.join(place, f"mrshare-test-{os.getpid()}")
+            with open(path, "wb") as file:
+                self.addCleanup(os.unlink, path)
+                file.truncate(PAGE)
+            served = self.start("--map", f"shmid=0,path={path}")
+            warning = next(line for line in served.log().splitlines() if "can be truncated" in line)
+            self.want_in("let nobody truncate it", warning, "the warning")
+            self.want(False, "memfd" in warning, f"whether it speaks of a memfd: {warning}")
+            served.end()
+            failed = self.start("--map", f"shmid=0,path={path}", "--unsealed=refuse", ready=False)
+            self.want(1, failed.wait(5), f"exit code with {path}")
+            self.want_in("--unsealed=refuse is set", failed.log(), "the message")
+
     def test_static_errors_at_start(self):
         """What cannot be mapped ends the start: one line that names it, no socket file."""
         good = self.path_of(self.file(4 * PAGE))
+        empty, odd = self.file(0, name="empty"), self.file(PAGE + 1, name="odd")
         os.mkfifo(os.path.join(self.logs, "fifo"))
         for spec, names in ((f"shmid=0,path={self.logs}/missing", "missing"), (f"shmid=0,path={self.directory}", self.directory),
                             (f"shmid=9,path={good}", "9"), (f"shmid=0,path={good},len=20480", "file"),
                             (f"shmid=0,path={good},offset=1M", "file"), (f"shmid=0,path={good},shm-offset=64M", ""),
                             (f"shmid=0,path={good},shm-offset=65532K", ""), (f"shmid=0,path={self.logs}/fifo", "fifo"),
-                            ("shmid=0,path=/dev/null,len=4096", "/dev/null")):
+                            ("shmid=0,path=/dev/null,len=4096", "/dev/null"), ("shmid=0,path=/dev/null", "/dev/null: it is no regular file"),
+                            (f"shmid=0,path={self.directory},ro", f"{self.directory}: it is no regular file"),
+                            (f"shmid=0,path={self.path_of(empty)}", "empty: the file is empty\n"),
+                            (f"shmid=0,path={self.path_of(empty)},offset=4K", "empty: the file is empty\n"),
+                            (f"shmid=0,path={good},offset=16K", "the file has 16 KiB, none of it from offset on\n"),
+                            (f"shmid=0,path={self.path_of(odd)}", "give a len that is a multiple of 4096")):
             failed = self.start("--map", spec, ready=False)
             self.want(True, failed.wait(5) in (1, 2), f"{spec}: exit code 1 or 2 ({failed.process.returncode})")
             self.want_in(names, failed.log(), f"{spec}: the message")

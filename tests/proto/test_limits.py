@@ -78,7 +78,7 @@ class Limits(Case):
             mark = served.mark()
             third = self.provider(served)
             self.want("closed", third.ending(PROMPT), "the third of two")
-            served.wait_log(r"^(warning|info|error): .*provider", mark)
+            served.wait_log(r"^warning: provider .*: refused: no more than 2 may be connected \(--max-providers\)$", mark)
         self.want_served(one, self.one)
         two.close()
 

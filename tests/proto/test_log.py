@@ -197,15 +197,19 @@ class Json(Case):
         self.want("0", me.map(self.memfd(2 * M), shm_offset=M, len=2 * M), "map")
         self.want("-ENXIO", me.map(self.memfd(name='q"uote\\', flags=0), shmid=9), "map")
         me.close()
-        self.wait_until(lambda: "disconnected" in served.log(), "log", "disconnected", served.log)
+        for word in ("disconnected", "unmapped"):
+            self.wait_until(lambda: f": {word}" in served.log(), "log", word, served.log)
         lines = self.lines(served)
         for line in lines:
             self.want([True] * 3, [key in line for key in ("time", "level", "message")], f"keys of {line}")
             self.want(True, bool(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])), f"form of the time in {line}")
         mapped = next(line for line in lines if ": mapped " in line["message"])
         me_pid = str(os.getpid())
-        self.want({"MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_PROVIDER_UID": str(os.getuid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
+        self.want({"MRSHARE_PROVIDER": "1", "MRSHARE_PROVIDER_PID": me_pid, "MRSHARE_PROVIDER_UID": str(os.getuid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0", "MRSHARE_SHM_OFFSET": str(M),
                    "MRSHARE_LEN": str(2 * M)}, {key: value for key, value in mapped.items() if key.startswith("MRSHARE_")}, "fields")
+        for word in ("connected", "mapped", "SHMEM_MAP refused", "unmapped", "disconnected"):
+            line = next(line for line in lines if f": {word}" in line["message"])
+            self.want("1", line.get("MRSHARE_PROVIDER"), f"MRSHARE_PROVIDER of {word}")
         for word, identity in (("mapped", "a03d18c5a45b4bf1a7c2daf206a203a0"), ("connected", "6bf892ad203245218de0930a37a4946e"), ("disconnected", "38a15d78c23044dcbc614c56ce47fe19")):
             line = next(line for line in lines if re.search(rf": {word}\b", line["message"]))
             self.want(identity, line.get("MESSAGE_ID"), f"MESSAGE_ID of {word}")
@@ -319,7 +323,7 @@ class Journal(Case):
         self.providers.append(me)
         self.want("0", me.map(self.memfd(M), shm_offset=M, len=M), "map")
         mapped = self.read(": mapped ")
-        wanted = {"MESSAGE_ID": "a03d18c5a45b4bf1a7c2daf206a203a0", "MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
+        wanted = {"MESSAGE_ID": "a03d18c5a45b4bf1a7c2daf206a203a0", "MRSHARE_PROVIDER": "1", "MRSHARE_PROVIDER_PID": str(os.getpid()), "MRSHARE_MAPPING_ID": "1", "MRSHARE_SHMID": "0",
                   "MRSHARE_SHM_OFFSET": str(M), "MRSHARE_LEN": str(M)}
         self.want(wanted, {key: mapped.get(key) for key in wanted}, "fields of a mapping")
         self.want("-ENXIO", me.map(self.memfd(), shmid=7), "map")

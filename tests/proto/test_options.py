@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 import os
 import re
+import subprocess
 
 import daemon
 from case import Case
@@ -137,6 +138,14 @@ class Options(Case):
             self.want({"--shmem", "--rdma-listen", "--no-rdma"}, set(re.findall(r"--[a-z-]+", re.sub(r"\[.*?\]", "", usage))),
                       "flags that are not optional in the usage line")
         self.want([], os.listdir(self.directory), "what was made beside the socket")
+
+    def test_output_that_is_full(self):
+        """What cannot be printed is said, however much of it was."""
+        for option in ("--help", "--version", "--print-capabilities"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([self.binary, option], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, env=daemon.ENVIRONMENT)
+            self.want((1, "mrshared: cannot write to standard output: No space left on device\n"), (done.returncode, done.stderr),
+                      f"exit code and standard error of {option}")
 
     def test_version(self):
         for options in (("--version",), self.good("--version")):

@@ -36,6 +36,14 @@ class Socket(Case):
         self.want((group.gr_gid, 0o660), (status.st_gid, status.st_mode & 0o7777), "group and mode")
         served.end()
 
+    def test_a_folder_that_is_not_there(self):
+        """It is named, with what to do; another reason is not taken for it."""
+        folder = os.path.join(self.directory, "a", "b")
+        self.want_refused("no folder", f"{folder}/socket", f"{folder}/socket.lock: No such file or directory: make the folder {folder}\n")
+        self.want_refused("no folder", os.path.join(self.path, "x"), "x.lock: No such")
+        self.file(name="file")
+        self.want_refused("a file in place of a folder", f"{self.logs}/file/socket", "socket.lock: Not a directory\n")
+
     def test_only_ours_is_removed_at_the_end(self):
         """Case 16: only our own socket file is unlinked."""
         served = self.start()

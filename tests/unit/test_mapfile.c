@@ -98,7 +98,7 @@ END_TEST
 static const struct {
 	const char *text, *named;
 } wrong[] = {
-	{ "x", "maps:1: 'x'" },
+	{ "x", "maps:1: 'x' is neither a mapping (shmid=N,path=FILE...) nor a setting (NAME=VALUE without blanks" },
 	{ "\n\n shmid=0", "maps:3: wanted at least" },
 	{ "shmid=1,path=/a", "maps:1: region 1 is not given" },
 	{ "shmid=7,path=/a,len=2M", "maps:1: /a does not fit into region 7" },
@@ -111,8 +111,13 @@ static const struct {
 	{ "log-level", "maps:1: log-level: wanted log-level=LEVEL" },
 	{ "shmem=9:1M", "maps:1: shmem: it cannot change" },
 	{ "help", "maps:1: help: it cannot change" },
-	{ "log-level =debug", "maps:1: 'log-level =debug'" },
+	{ "log-level =debug", "maps:1: 'log-level =debug' is neither" },
+	{ "\nlog-level = info", "maps:2: 'log-level = info' is neither" },
+	{ "shmid=0,path=/a,x", "maps:1: 'x' is unknown: wanted shmid=N,path=FILE[" },
 	{ "max-mappings=", "maps:1: max-mappings" },
+	{ "max-mappings=6,7", "maps:1: max-mappings: '6,7': EACH" },
+	{ "\nmax-bytes=4K,8K", "maps:2: max-bytes: '4K,8K': EACH" },
+	{ "shmid=0,path=/a,offset=4K,offset=0", "maps:1: offset= is given twice" },
 };
 
 START_TEST(names_the_line_that_is_wrong)
