@@ -95,6 +95,7 @@ static void revoke_timer_set(struct publish *publish)
 static void on_revoke_timer(void *data)
 {
 	struct publish *publish = data;
+	completions_take(publish);
 	uint64_t now = event_now_ms(publish->loop);
 	struct listing *listing;
 	TAILQ_FOREACH(listing, &publish->listings[LISTING_WAITING], link) {
@@ -119,16 +120,19 @@ static void on_write_timer(void *data)
 	catalogs_write(publish);
 
 	struct listing *listing;
-	while ((listing = TAILQ_FIRST(&publish->listings[LISTING_WITHDRAWN]))) {
+	TAILQ_FOREACH(listing, &publish->listings[LISTING_WITHDRAWN], link)
 		history_add(&publish->history, publish->generation, listing->mapping_id);
-		listing->generation = publish->generation;
-		listing->deadline_ms = publish->written_ms + publish->config->revoke_timeout_ms;
-		listing_move(publish, listing, LISTING_WAITING);
-	}
 	while ((listing = TAILQ_FIRST(&publish->listings[LISTING_ADDED])))
 		listing_move(publish, listing, LISTING_WRITTEN);
 
 	tell_peers(publish);
+	/* Peers have their time from when they were told, which is not at once where there are many. */
+	uint64_t deadline_ms = event_now_ms(publish->loop) + publish->config->revoke_timeout_ms;
+	while ((listing = TAILQ_FIRST(&publish->listings[LISTING_WITHDRAWN]))) {
+		listing->generation = publish->generation;
+		listing->deadline_ms = deadline_ms;
+		listing_move(publish, listing, LISTING_WAITING);
+	}
 	revoke_timer_set(publish);
 	publish_settle_soon(publish);
 	/* The call may add, withdraw or stop. */

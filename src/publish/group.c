@@ -319,6 +319,17 @@ void on_completion_channel(void *data, unsigned int events)
 		publish_device_lost(device, "it was removed, or its completion channel fails");
 }
 
+void completions_take(struct publish *publish)
+{
+	for (size_t i = 0; i < publish->device_count; i++) {
+		struct publish_device *device = publish->devices[i];
+		for (struct group *group = device->groups; group; group = group->next) {
+			if (!atomic_load(&device->device->gone))
+				group_poll(group);
+		}
+	}
+}
+
 void group_leave(struct peer *peer)
 {
 	struct group *group = peer->group;

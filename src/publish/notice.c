@@ -29,6 +29,10 @@ static void on_peer_timer(void *data)
 {
 	struct peer *peer = data;
 	uint64_t limit = KEEPALIVES_MISSED * keepalive_ms(peer);
+	if (is_busy(peer))
+		completions_take(peer->publish);
+	if (peer->state == PEER_ENDING)
+		return;
 	if (!is_busy(peer))
 		peer_pump(peer);
 	else if (event_now_ms(peer->publish->loop) - peer->sent_ms >= limit)

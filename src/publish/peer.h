@@ -104,6 +104,8 @@ int group_post_receives(struct peer *peer);
 uint8_t *group_send_buffer(const struct peer *peer);
 int group_post_send(struct peer *peer, size_t size);
 void on_completion_channel(void *data, unsigned int events);
+/* Takes what has completed already: before somebody is dropped for being late, since it may be us who were. */
+void completions_take(struct publish *publish);
 /* None may be in the making. */
 void groups_free(struct publish_device *device);
 

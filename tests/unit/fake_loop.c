@@ -148,6 +148,21 @@ static struct source *next_timer(const struct loop *loop)
 	return next;
 }
 
+static void fire(struct source *timer)
+{
+	timer->set = false;
+	timer->timer_fn(timer->data);
+}
+
+void fake_loop_be_late(struct event_loop *base, uint64_t ms)
+{
+	struct loop *loop = (struct loop *)base;
+	loop->now_ms += ms;
+	struct source *timer;
+	while ((timer = next_timer(loop)) && timer->due_ms < loop->now_ms)
+		fire(timer);
+}
+
 void fake_loop_run(struct event_loop *base, uint64_t ms)
 {
 	struct loop *loop = (struct loop *)base;
@@ -161,8 +176,7 @@ void fake_loop_run(struct event_loop *base, uint64_t ms)
 			break;
 		if (timer->due_ms > loop->now_ms)
 			loop->now_ms = timer->due_ms;
-		timer->set = false;
-		timer->timer_fn(timer->data);
+		fire(timer);
 	}
 	loop->now_ms = end_ms;
 }

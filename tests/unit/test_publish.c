@@ -185,12 +185,18 @@ static bool is_quiet(const struct fake_connection *connection)
 	return connection->qp && connection->qp->sent_size == 0;
 }
 
-static void ack(struct fake_connection *connection, uint32_t sequence, uint64_t generation)
+/* Which the daemon has not seen yet. */
+static void ack_arrives(struct fake_connection *connection, uint32_t sequence, uint64_t generation)
 {
 	struct peer_frame frame = { .type = PEER_FRAME_ACK, .ack = { sequence, generation } };
 	uint8_t bytes[PEER_FRAME_SIZE_MAX];
 	ssize_t size = peer_frame_write(&frame, bytes);
 	fake_receive(connection, bytes, (size_t)size, IBV_WC_RECV);
+}
+
+static void ack(struct fake_connection *connection, uint32_t sequence, uint64_t generation)
+{
+	ack_arrives(connection, sequence, generation);
 	run(0);
 }
 
@@ -791,6 +797,27 @@ START_TEST(who_is_late_is_cut_before_the_promise)
 	ck_assert(late->disconnected);
 	ck_assert_ptr_nonnull(good->qp);
 	fake_event(good, RDMA_CM_EVENT_DISCONNECTED);
+	run(0);
+	close_publish();
+}
+END_TEST
+
+/* That the daemon was busy for so long is not the peer's fault: 0 before an unmap's deadline, 1 a keep-alive's. */
+START_TEST(an_acknowledgement_that_is_there_counts)
+{
+	open_publish();
+	add(1);
+	struct fake_connection *peer = join(0, "10.0.0.9");
+	if (_i == 0)
+		publish_withdraw(publish, 1);
+	run(_i == 0 ? 5 : KEEPALIVE_S * 1000 + 10);
+	uint64_t generation = notice(peer).generation;
+	ack_arrives(peer, 1, generation);
+	fake_loop_be_late(loop, _i == 0 ? 2 * REVOKE_MS : 4 * KEEPALIVE_S * 1000);
+	run(0);
+	ck_assert(!is_cut(peer));
+	ck_assert_uint_eq(withdrawn_count, _i == 0);
+	fake_event(peer, RDMA_CM_EVENT_DISCONNECTED);
 	run(0);
 	close_publish();
 }
@@ -1667,6 +1694,7 @@ static void add_mapping_tests(TCase *tcase)
 	tcase_add_test(tcase, a_change_is_told_once_and_changes_are_collected);
 	tcase_add_test(tcase, a_withdrawal_waits_for_each_acknowledgement);
 	tcase_add_loop_test(tcase, who_is_late_is_cut_before_the_promise, 0, 2);
+	tcase_add_loop_test(tcase, an_acknowledgement_that_is_there_counts, 0, 2);
 	tcase_add_test(tcase, a_later_withdrawal_gives_nobody_more_time);
 	tcase_add_test(tcase, a_queue_pair_that_stays_holds_the_promise_back);
 	tcase_add_loop_test(tcase, a_peer_that_lags_learns_of_all_that_went, 15, 18);
